@@ -26,7 +26,7 @@ until_says() {
     done
 }
 
-# So many times a node has started, by its log.
+# Waits until the log shows that a node has started that number of times.
 until_starts() {
     tries=0
     until test "$(grep -c ' started: ' log)" -ge "$1"; do
@@ -97,8 +97,8 @@ hf status
 say another configuration
 echo '$ sed -i "0,/sql.load/s//sql.laod/" honeyflow.toml'
 sed -i '0,/sql.load/s//sql.laod/' honeyflow.toml
-until_says 'is ignored' cat log
-sed -n '/is ignored/,$p' log
+until_says 'ignored the changed configuration' cat log
+sed -n '/ignored the changed configuration/,$p' log
 echo "\$ sed -i 's/\"sql.laod\"/\"sql.load\", tries = 2/' honeyflow.toml"
 sed -i 's/"sql.laod"/"sql.load", tries = 2/' honeyflow.toml
 until_says 'the configuration has changed' cat log

@@ -1,6 +1,6 @@
-//! What triggers cost the application: the same updates on two equal databases, one of them captured. The sides take
-//! turns every tenth of a second, so that a disk in a bad mood meets both. Nobody reads the outbox meanwhile; it is
-//! emptied between runs.
+//! The cost of triggers for the application: the same updates on two equal databases, one of them with capture. The
+//! sides take turns every tenth of a second, so that a slow phase of the disk hits both. No poller reads the outbox
+//! meanwhile; it is emptied between runs.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
     shop::Shop,
 };
 
@@ -59,7 +59,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             ours.push(captured.rate()?);
             theirs.push(bare.rate()?);
         }
-        reporter.report(&Measured {
+        reporter.report(&Measurement {
             figure: case.figure,
             unit: case.unit,
             better: Better::Higher,
@@ -70,7 +70,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     Ok(())
 }
 
-/// One of the two databases, and what was done to it in this run.
+/// One of the two databases, and the work done on it in this run.
 struct Side {
     connection: Connection,
     rows_at_once: usize,
@@ -96,7 +96,7 @@ impl Side {
                 let mut update = transaction.prepare_cached(UPDATE)?;
                 let first = self.dice.below(BOOKS);
                 for n in 0..self.rows_at_once {
-                    // Distinct, and spread over the table.
+                    // The rows are distinct and spread over the table.
                     let book = 1 + (first + i64::try_from(n)? * 7_919) % BOOKS;
                     update.execute(params![book, shop::price(&mut self.dice), shop::title(&mut self.dice)])?;
                 }

@@ -1,8 +1,9 @@
-//! Taking a connection and giving it back, on 16 connections that do nothing: `one-task-…` alone, `tasks-…` by so many
-//! tasks, `held-…` kept across a yield, `changing` alone while the settings change ten times a second, each in
-//! nanoseconds; `fairness-…` how long 1,024 tasks wait for their turn.
+//! The checkout and return of a connection, on 16 connections that do nothing, in nanoseconds: `one-task-…` by one
+//! task, `tasks-…` by the number of tasks in the name, `held-…` with the loan kept across a yield, `changing` by one
+//! task while the settings change ten times a second. `fairness-…`: how long 1,024 tasks wait for their turn.
 //!
-//! The floor is the least that any such pool does: a semaphore, a queue behind a lock, and the clock read twice.
+//! The floor is the least work that any such pool does: a semaphore, a queue behind a lock, and two readings of the
+//! clock.
 
 use std::{
     collections::VecDeque,
@@ -17,37 +18,38 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Connection, Connector, Limits, Pool, Provider, Server, Settings, SettingsError, Verdict, Want, clock::CounterClock,
+    Connection, Connector, Limits, Pool, Provider, RequestOptions, Server, Settings, SettingsError, Verdict,
+    clock::CounterClock,
 };
 use honeyflow_runtime::Clock as _;
 use tokio::sync::Semaphore;
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Uses of each run and side
+    /// Number of checkouts in each run, for each side
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(10_000..100_000_000))]
     uses: u64,
 }
 
 const CONNECTIONS: u32 = 16;
-/// The sides take turns this often, so that both see the same weather.
+/// The sides take turns after this number of checkouts, so that both see the same conditions.
 const SLICE: u64 = 100_000;
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// A pool as this bench sees it.
 trait Side: Send + Sync + 'static {
-    /// Takes one, yields if it is to be held, gives it back. How long the taking took, if that is asked for.
-    fn turn(&self, held: bool, timed: bool) -> impl Future<Output = Duration> + Send;
+    /// Takes a connection, yields if `held`, and gives it back. Returns how long the checkout took, if `timed`.
+    fn use_once(&self, held: bool, timed: bool) -> impl Future<Output = Duration> + Send;
 }
 
-struct Noop;
+struct NoopConnection;
 
-impl Connection for Noop {
+impl Connection for NoopConnection {
     fn broken(&self) -> bool {
         false
     }
@@ -63,17 +65,17 @@ impl Connection for Noop {
     async fn close(&self, _: tokio::time::Instant) {}
 }
 
-struct Nowhere;
+struct NoopConnector;
 
-impl Connector for Nowhere {
-    type Connection = Noop;
+impl Connector for NoopConnector {
+    type Connection = NoopConnection;
     type Error = Infallible;
 
-    async fn connect(&self, _: &Server, _: Limits) -> std::result::Result<Noop, Infallible> {
-        Ok(Noop)
+    async fn connect(&self, _: &Server, _: Limits) -> std::result::Result<NoopConnection, Infallible> {
+        Ok(NoopConnection)
     }
 
-    async fn discover(&self, _: &Noop) -> std::result::Result<Vec<Server>, Infallible> {
+    async fn discover(&self, _: &NoopConnection) -> std::result::Result<Vec<Server>, Infallible> {
         Ok(Vec::new())
     }
 
@@ -82,50 +84,50 @@ impl Connector for Nowhere {
     }
 }
 
-impl bb8::ManageConnection for Nowhere {
-    type Connection = Noop;
+impl bb8::ManageConnection for NoopConnector {
+    type Connection = NoopConnection;
     type Error = Infallible;
 
-    async fn connect(&self) -> std::result::Result<Noop, Infallible> {
-        Ok(Noop)
+    async fn connect(&self) -> std::result::Result<NoopConnection, Infallible> {
+        Ok(NoopConnection)
     }
 
-    async fn is_valid(&self, _: &mut Noop) -> std::result::Result<(), Infallible> {
+    async fn is_valid(&self, _: &mut NoopConnection) -> std::result::Result<(), Infallible> {
         Ok(())
     }
 
-    fn has_broken(&self, _: &mut Noop) -> bool {
+    fn has_broken(&self, _: &mut NoopConnection) -> bool {
         false
     }
 }
 
-impl deadpool::managed::Manager for Nowhere {
-    type Type = Noop;
+impl deadpool::managed::Manager for NoopConnector {
+    type Type = NoopConnection;
     type Error = Infallible;
 
-    async fn create(&self) -> std::result::Result<Noop, Infallible> {
-        Ok(Noop)
+    async fn create(&self) -> std::result::Result<NoopConnection, Infallible> {
+        Ok(NoopConnection)
     }
 
     async fn recycle(
         &self,
-        _: &mut Noop,
+        _: &mut NoopConnection,
         _: &deadpool::managed::Metrics,
     ) -> deadpool::managed::RecycleResult<Infallible> {
         Ok(())
     }
 }
 
-/// Settings that are never the same twice.
-struct Restless {
+/// A provider whose settings differ at every call.
+struct ChangingSettings {
     settings: Settings,
-    asked: AtomicU32,
+    calls: AtomicU32,
 }
 
-impl Provider for Restless {
+impl Provider for ChangingSettings {
     fn settings(&self) -> std::result::Result<Settings, SettingsError> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        Ok(Settings { tries: 1 + asked % 2, ..self.settings.clone() })
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        Ok(Settings { tries: 1 + calls % 2, ..self.settings.clone() })
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -135,12 +137,12 @@ impl Provider for Restless {
 
 struct Floor {
     permits: Semaphore,
-    idle: Mutex<VecDeque<Arc<Noop>>>,
+    idle: Mutex<VecDeque<Arc<NoopConnection>>>,
     clock: CounterClock,
 }
 
 impl Side for Floor {
-    async fn turn(&self, held: bool, timed: bool) -> Duration {
+    async fn use_once(&self, held: bool, timed: bool) -> Duration {
         let begun = timed.then(Instant::now);
         black_box(self.clock.now());
         let Ok(permit) = self.permits.acquire().await else { return Duration::ZERO };
@@ -158,11 +160,12 @@ impl Side for Floor {
     }
 }
 
-/// Of a pool that gives itself back what was taken. Written out for each, so that no side's future is moved into another.
+/// Implements `Side` for a pool whose loan comes back when it is dropped. A macro, so that no side's future is wrapped
+/// in another one.
 macro_rules! side {
     ($pool:ty, $self:ident, $take:expr) => {
         impl Side for $pool {
-            async fn turn(&$self, held: bool, timed: bool) -> Duration {
+            async fn use_once(&$self, held: bool, timed: bool) -> Duration {
                 let begun = timed.then(Instant::now);
                 let taken = $take.await;
                 let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
@@ -176,9 +179,9 @@ macro_rules! side {
     };
 }
 
-side!(Pool<Nowhere>, self, self.get(Want::within(WITHIN)));
-side!(bb8::Pool<Nowhere>, self, self.get());
-side!(deadpool::managed::Pool<Nowhere>, self, self.get());
+side!(Pool<NoopConnector>, self, self.get(RequestOptions::within(WITHIN)));
+side!(bb8::Pool<NoopConnector>, self, self.get());
+side!(deadpool::managed::Pool<NoopConnector>, self, self.get());
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     let runtime = crate::runtime()?;
@@ -191,8 +194,8 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         connections_per_server: Some(CONNECTIONS),
         ..Settings::default()
     };
-    let ours = Arc::new(Pool::start(Nowhere, settings.clone())?);
-    let changing = Arc::new(Pool::start(Nowhere, Restless { settings, asked: AtomicU32::new(0) })?);
+    let ours = Arc::new(Pool::start(NoopConnector, settings.clone())?);
+    let changing = Arc::new(Pool::start(NoopConnector, ChangingSettings { settings, calls: AtomicU32::new(0) })?);
     for pool in [&ours, &changing] {
         let by = tokio::time::Instant::now() + WITHIN;
         if !runtime.block_on(pool.control().ready(CONNECTIONS, by)) {
@@ -200,24 +203,24 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         }
     }
     let bb8 = bb8::Pool::builder().max_size(CONNECTIONS).min_idle(CONNECTIONS).connection_timeout(WITHIN);
-    let bb8 = Arc::new(runtime.block_on(bb8.build(Nowhere))?);
-    let deadpool = deadpool::managed::Pool::builder(Nowhere).max_size(CONNECTIONS as usize);
+    let bb8 = Arc::new(runtime.block_on(bb8.build(NoopConnector))?);
+    let deadpool = deadpool::managed::Pool::builder(NoopConnector).max_size(CONNECTIONS as usize);
     let deadpool = Arc::new(deadpool.build()?);
     let floor = Arc::new(Floor {
         permits: Semaphore::new(CONNECTIONS as usize),
-        idle: Mutex::new((0..CONNECTIONS).map(|_| Arc::new(Noop)).collect()),
+        idle: Mutex::new((0..CONNECTIONS).map(|_| Arc::new(NoopConnection)).collect()),
         clock: CounterClock::default(),
     });
     drop(guard);
-    let turns = Turns { runtime: &runtime, runs: reporter.runs, uses: options.uses, tasks: 1, held: false };
+    let comparison = Comparison { runtime: &runtime, runs: reporter.runs, uses: options.uses, tasks: 1, held: false };
     if reporter.wants("one-task-bb8") {
-        report(reporter, "one-task-bb8", "bb8", turns.take(&ours, &bb8)?);
+        report(reporter, "one-task-bb8", "bb8", comparison.run(&ours, &bb8)?);
     }
     if reporter.wants("one-task-deadpool") {
-        report(reporter, "one-task-deadpool", "deadpool", turns.take(&ours, &deadpool)?);
+        report(reporter, "one-task-deadpool", "deadpool", comparison.run(&ours, &deadpool)?);
     }
     if reporter.wants("changing") {
-        report(reporter, "changing", "steady settings", turns.take(&changing, &ours)?);
+        report(reporter, "changing", "steady settings", comparison.run(&changing, &ours)?);
     }
     let floors = [
         ("one-task-floor", 1, false),
@@ -228,21 +231,21 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     ];
     for (figure, tasks, held) in floors {
         if reporter.wants(figure) {
-            report(reporter, figure, "floor", Turns { tasks, held, ..turns }.take(&ours, &floor)?);
+            report(reporter, figure, "floor", Comparison { tasks, held, ..comparison }.run(&ours, &floor)?);
         }
     }
     if reporter.wants("fairness") {
-        fairness(reporter, Turns { tasks: 1024, held: true, ..turns }, &ours, &deadpool)?;
+        fairness(reporter, Comparison { tasks: 1024, held: true, ..comparison }, &ours, &deadpool)?;
     }
     Ok(())
 }
 
 fn report(reporter: &mut Reporter, figure: &'static str, peer: &'static str, [ours, theirs]: [Vec<f64>; 2]) {
-    reporter.report(&Measured { figure, unit: "ns", better: Better::Lower, ours, peer: Some((peer, theirs)) });
+    reporter.report(&Measurement { figure, unit: "ns", better: Better::Lower, ours, peer: Some((peer, theirs)) });
 }
 
 #[derive(Clone, Copy)]
-struct Turns<'a> {
+struct Comparison<'a> {
     runtime: &'a tokio::runtime::Runtime,
     runs: u32,
     uses: u64,
@@ -250,9 +253,9 @@ struct Turns<'a> {
     held: bool,
 }
 
-impl Turns<'_> {
-    /// Nanoseconds per use of each side, one value per run.
-    fn take(self, ours: &Arc<impl Side>, theirs: &Arc<impl Side>) -> Result<[Vec<f64>; 2]> {
+impl Comparison<'_> {
+    /// Returns the nanoseconds per checkout of each side, one value per run.
+    fn run(self, ours: &Arc<impl Side>, theirs: &Arc<impl Side>) -> Result<[Vec<f64>; 2]> {
         let mut values = [Vec::new(), Vec::new()];
         for _ in 0..self.runs {
             let mut slices = [Vec::new(), Vec::new()];
@@ -267,7 +270,7 @@ impl Turns<'_> {
         Ok(values)
     }
 
-    /// Nanoseconds per use, and how long each waited, if that is asked for.
+    /// Returns the nanoseconds per checkout and, if `timed`, each task's waiting times.
     fn slice(self, side: &Arc<impl Side>, timed: bool) -> Result<(f64, Vec<Duration>)> {
         let (held, each) = (self.held, SLICE.div_ceil(self.tasks));
         let running = async {
@@ -278,7 +281,7 @@ impl Turns<'_> {
                     tokio::spawn(async move {
                         let mut waits = Vec::with_capacity(if timed { each as usize } else { 0 });
                         for _ in 0..each {
-                            let waited = side.turn(held, timed).await;
+                            let waited = side.use_once(held, timed).await;
                             if timed {
                                 waits.push(waited);
                             }
@@ -297,14 +300,19 @@ impl Turns<'_> {
     }
 }
 
-/// The waits of a run's slices together: one 99th percentile and one maximum per run and side.
-fn fairness(reporter: &mut Reporter, turns: Turns<'_>, ours: &Arc<impl Side>, theirs: &Arc<impl Side>) -> Result<()> {
+/// Reports one 99th percentile and one maximum of the waiting times per run and side.
+fn fairness(
+    reporter: &mut Reporter,
+    comparison: Comparison<'_>,
+    ours: &Arc<impl Side>,
+    theirs: &Arc<impl Side>,
+) -> Result<()> {
     let mut p99 = [Vec::new(), Vec::new()];
     let mut max = [Vec::new(), Vec::new()];
-    for _ in 0..turns.runs {
+    for _ in 0..comparison.runs {
         let mut slices = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
-        for _ in 0..turns.uses.div_ceil(SLICE) {
-            let waits = [turns.slice(ours, true)?.1, turns.slice(theirs, true)?.1];
+        for _ in 0..comparison.uses.div_ceil(SLICE) {
+            let waits = [comparison.slice(ours, true)?.1, comparison.slice(theirs, true)?.1];
             for (side, mut waits) in waits.into_iter().enumerate() {
                 waits.sort_unstable();
                 let micros = |at: usize| waits.get(at).map_or(f64::NAN, |wait| wait.as_nanos() as f64 / 1000.0);
@@ -319,7 +327,7 @@ fn fairness(reporter: &mut Reporter, turns: Turns<'_>, ours: &Arc<impl Side>, th
     }
     for (figure, [ours, theirs]) in [("fairness-p99-deadpool", p99), ("fairness-max-deadpool", max)] {
         let peer = Some(("deadpool", theirs));
-        reporter.report(&Measured { figure, unit: "µs", better: Better::Lower, ours, peer });
+        reporter.report(&Measurement { figure, unit: "µs", better: Better::Lower, ours, peer });
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How long the index's commits take, as the sink itself says when it has made one.
+//! How long the index's commits take, as the sink logs it after each commit.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -16,50 +16,50 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// The field that tells a commit's duration.
+/// The log field with a commit's duration.
 const FIELD: &str = "commit_micros";
 const TARGET: &str = "honeyflow_sink_tantivy";
 
-static SEEN: Mutex<Vec<Commit>> = Mutex::new(Vec::new());
+static COMMITS: Mutex<Vec<Commit>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
 pub struct Commit {
     pub took: Duration,
-    /// When it returned; the sink answers after the reload that follows.
+    /// When the commit returned; the sink answers after the reload that follows.
     pub at: Instant,
 }
 
-struct Commits;
+struct CommitLayer;
 
 pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let filter = Targets::new().with_target(TARGET, tracing::Level::DEBUG);
-    fn filtered<S>(layer: Commits, filter: impl Filter<S> + 'static) -> impl Layer<S>
+    fn filtered<S>(layer: CommitLayer, filter: impl Filter<S> + 'static) -> impl Layer<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         layer.with_filter(filter)
     }
-    filtered(Commits, filter)
+    filtered(CommitLayer, filter)
 }
 
-/// Those since the last call.
+/// Returns the commits since the last call.
 pub fn take() -> Vec<Commit> {
-    std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *COMMITS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl<S: Subscriber> Layer<S> for Commits {
+impl<S: Subscriber> Layer<S> for CommitLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        event.record(&mut Look);
+        event.record(&mut CommitVisitor);
     }
 }
 
-struct Look;
+struct CommitVisitor;
 
-impl Visit for Look {
+impl Visit for CommitVisitor {
     fn record_u64(&mut self, field: &Field, micros: u64) {
         if field.name() == FIELD {
             let commit = Commit { took: Duration::from_micros(micros), at: Instant::now() };
-            SEEN.lock().unwrap_or_else(PoisonError::into_inner).push(commit);
+            COMMITS.lock().unwrap_or_else(PoisonError::into_inner).push(commit);
         }
     }
 

@@ -1,8 +1,8 @@
-//! CQL against the crate `scylla`, on the same servers in turn. On one real node: `throughput-mean`, `p99-mean` and
-//! `client-cpu`, prepared inserts and selects at 1, 64, 512 and 2,048 at a time, geometric means. `scripted-…`: on a
-//! server in this process that does next to nothing, so that the client is the limit; `exclusive-throughput` there, too,
-//! against bare connections. `slow-node-…`: three nodes, one of
-//! them 200 ms away.
+//! CQL against the crate `scylla`, on the same servers in turn. `throughput-mean`, `p99-mean` and `client-cpu`:
+//! geometric means on one real node, prepared inserts and selects with 1, 64, 512 and 2,048 requests at a time.
+//! `scripted-…`: on a server in this process that does almost nothing, so that the client is the limit.
+//! `exclusive-throughput`: on such a server, against bare connections. `slow-node-…`: three nodes, one of them 200 ms
+//! away.
 
 mod exclusive;
 pub mod load;
@@ -15,33 +15,33 @@ use honeyflow_chaos::pool::scripted::Cluster;
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
 };
-use load::{Came, What};
-use side::{Ours, Place, Side, Theirs};
+use load::{LoadResult, Operation};
+use side::{ClusterAccess, Ours, Side, Theirs};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How long each side works at each kind and concurrency, in milliseconds
+    /// Time of each side for each operation and concurrency, in milliseconds
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..60_000))]
     slice: u64,
-    /// How many requests at a time
+    /// Numbers of requests at a time
     #[arg(long, value_delimiter = ',', default_values_t = [1, 64, 512, 2048])]
     at_a_time: Vec<u32>,
 }
 
 const PEER: &str = "scylla";
-/// Before what counts, so that both have their connections and the server its compiled code.
+/// The warm-up before the measurement: both sides open their connections, and the server compiles its code.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     let runtime = crate::runtime()?;
     if ["throughput-mean", "p99-mean", "client-cpu"].iter().any(|figure| reporter.wants(figure)) {
-        let (place, _node) = one_node()?;
+        let (access, _node) = one_node()?;
         let (ours, theirs) = runtime.block_on(async {
-            let session = Ours::session(&place)?;
-            side::furnish(&session, 1).await?;
-            Ok::<_, crate::Error>((Ours::open(&place).await?, Theirs::open(&place, false).await?))
+            let session = Ours::session(&access)?;
+            side::create_table(&session, 1).await?;
+            Ok::<_, crate::Error>((Ours::open(&access).await?, Theirs::open(&access, false).await?))
         })?;
         let means = runtime.block_on(pl_182_compare(options, reporter.runs, &Arc::new(ours), &Arc::new(theirs)))?;
         means.report(reporter, ["throughput-mean", "p99-mean", "client-cpu"]);
@@ -49,8 +49,8 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     if ["scripted-throughput", "scripted-p99"].iter().any(|figure| reporter.wants(figure)) {
         let cluster = Cluster::start(1)?;
         let servers: Vec<SocketAddr> = cluster.servers().iter().map(|server| server.address).collect();
-        let place = Place { servers, bare: true, ..Place::default() };
-        let sides = async { Ok::<_, crate::Error>((Ours::open(&place).await?, Theirs::open(&place, false).await?)) };
+        let access = ClusterAccess { servers, bare: true, ..ClusterAccess::default() };
+        let sides = async { Ok::<_, crate::Error>((Ours::open(&access).await?, Theirs::open(&access, false).await?)) };
         let (ours, theirs) = runtime.block_on(sides)?;
         let means = runtime.block_on(pl_182_compare(options, reporter.runs, &Arc::new(ours), &Arc::new(theirs)))?;
         means.report(reporter, ["scripted-throughput", "scripted-p99", ""]);
@@ -58,24 +58,24 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     if reporter.wants(exclusive::FIGURE) {
         let cluster = Cluster::start(1)?;
         let servers: Vec<SocketAddr> = cluster.servers().iter().map(|server| server.address).collect();
-        let place = Place { servers, bare: true, ..Place::default() };
+        let access = ClusterAccess { servers, bare: true, ..ClusterAccess::default() };
         let slice = Duration::from_millis(options.slice);
-        runtime.block_on(exclusive::pl_185_measure(&place, slice, reporter))?;
+        runtime.block_on(exclusive::pl_185_measure(&access, slice, reporter))?;
     }
     slow::pl_183_measure(reporter, &runtime)
 }
 
-/// A server of our own: the shared one may be in use.
-pub fn one_node() -> Result<(Place, honeyflow_services::Throwaway)> {
-    let node = honeyflow_services::throwaway_cassandra().ok_or("Cassandra cannot be had here")?;
+/// A server that only the bench uses: the shared one may be busy.
+pub fn one_node() -> Result<(ClusterAccess, honeyflow_services::Throwaway)> {
+    let node = honeyflow_services::throwaway_cassandra().ok_or("Cassandra is not available")?;
     let url = node.url().strip_prefix("cassandra://").and_then(|rest| rest.split_once('@')).ok_or("no URL")?;
     let (user, password) = url.0.split_once(':').ok_or("no login")?;
     let login = Some((user.to_owned(), password.to_owned()));
     let servers = vec![url.1.trim_end_matches('/').parse()?];
-    Ok((Place { servers, login, ..Place::default() }, node))
+    Ok((ClusterAccess { servers, login, ..ClusterAccess::default() }, node))
 }
 
-/// One value per run for each side: throughput, p99, processor time.
+/// Throughput, p99 and processor time of each side, one value per run.
 #[derive(Default)]
 struct Means {
     ours: [Vec<f64>; 3],
@@ -90,7 +90,7 @@ impl Means {
                 continue;
             }
             let peer = Some((PEER, self.theirs[at].clone()));
-            reporter.report(&Measured { figure, unit, better, ours: self.ours[at].clone(), peer });
+            reporter.report(&Measurement { figure, unit, better, ours: self.ours[at].clone(), peer });
         }
     }
 }
@@ -102,39 +102,39 @@ async fn pl_182_compare<A: Side, B: Side>(
     theirs: &Arc<B>,
 ) -> Result<Means> {
     let slice = Duration::from_millis(options.slice);
-    for what in [What::Put, What::Get] {
-        load::run(ours, what, 64, WARM_UP).await?;
-        load::run(theirs, what, 64, WARM_UP).await?;
+    for operation in [Operation::Put, Operation::Get] {
+        load::run(ours, operation, 64, WARM_UP).await?;
+        load::run(theirs, operation, 64, WARM_UP).await?;
     }
     let mut means = Means::default();
     for run in 0..runs {
         let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
-        for what in [What::Put, What::Get] {
+        for operation in [Operation::Put, Operation::Get] {
             for at_a_time in &options.at_a_time {
-                // Who begins changes, so that neither always finds what the other left behind.
+                // The sides take turns in beginning, so that neither always finds what the other one left behind.
                 for first in [run % 2 == 0, run % 2 == 1] {
                     if first {
-                        of_ours.push(load::run(ours, what, *at_a_time, slice).await?);
+                        of_ours.push(load::run(ours, operation, *at_a_time, slice).await?);
                     } else {
-                        of_theirs.push(load::run(theirs, what, *at_a_time, slice).await?);
+                        of_theirs.push(load::run(theirs, operation, *at_a_time, slice).await?);
                     }
                 }
-                tell(what, *at_a_time, of_ours.last(), of_theirs.last());
+                print_progress(operation, *at_a_time, of_ours.last(), of_theirs.last());
             }
         }
-        for (means, came) in [(&mut means.ours, of_ours), (&mut means.theirs, of_theirs)] {
-            means[0].push(geometric(came.iter().map(|came| came.per_second)));
-            means[1].push(geometric(came.iter().map(|came| came.p99_us)));
-            means[2].push(geometric(came.iter().map(|came| came.cpu_us)));
+        for (means, results) in [(&mut means.ours, of_ours), (&mut means.theirs, of_theirs)] {
+            means[0].push(geometric(results.iter().map(|results| results.per_second)));
+            means[1].push(geometric(results.iter().map(|results| results.p99_us)));
+            means[2].push(geometric(results.iter().map(|results| results.cpu_us)));
         }
     }
     Ok(means)
 }
 
-fn tell(what: What, at_a_time: u32, ours: Option<&Came>, theirs: Option<&Came>) {
+fn print_progress(operation: Operation, at_a_time: u32, ours: Option<&LoadResult>, theirs: Option<&LoadResult>) {
     if let (Some(ours), Some(theirs)) = (ours, theirs) {
         eprintln!(
-            "  {what:?} {at_a_time:>4}: {:>8.0} {:>8.0} 1/s, p99 {:>8.0} {:>8.0} us, cpu {:>6.1} {:>6.1} us",
+            "  {operation:?} {at_a_time:>4}: {:>8.0} {:>8.0} 1/s, p99 {:>8.0} {:>8.0} us, cpu {:>6.1} {:>6.1} us",
             ours.per_second, theirs.per_second, ours.p99_us, theirs.p99_us, ours.cpu_us, theirs.cpu_us
         );
     }
@@ -149,16 +149,16 @@ fn geometric(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// PL-182: both drivers through the whole comparison, in small; what the ratios are is for a quiet machine to say.
+    /// PL-182: both drivers pass the whole comparison, in small; the ratios are for a quiet machine to measure.
     #[test]
     fn pl_182_both_drivers_are_measured_alike() {
         let (runtime, cluster) = (crate::runtime().unwrap(), Cluster::start(1).unwrap());
         let servers = cluster.servers().iter().map(|server| server.address).collect();
-        let place = Place { servers, bare: true, ..Place::default() };
+        let access = ClusterAccess { servers, bare: true, ..ClusterAccess::default() };
         let options = Options { slice: 100, at_a_time: vec![1, 16] };
         let means = runtime.block_on(async {
-            let ours = Arc::new(Ours::open(&place).await.unwrap());
-            let theirs = Arc::new(Theirs::open(&place, false).await.unwrap());
+            let ours = Arc::new(Ours::open(&access).await.unwrap());
+            let theirs = Arc::new(Theirs::open(&access, false).await.unwrap());
             pl_182_compare(&options, 1, &ours, &theirs).await.unwrap()
         });
         for values in means.ours.iter().chain(&means.theirs) {

@@ -1,5 +1,5 @@
-//! `drain`: documents per second of a backlog of distinct keys, the application idle. The peer loads and writes the same
-//! documents without outbox and engine.
+//! `drain`: documents per second while a node works off a backlog of distinct keys and the application is idle. The
+//! peer loads and writes the same documents without outbox and engine.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
     peer,
     shop::{self, Shop},
 };
@@ -20,7 +20,7 @@ pub fn measure(runtime: &Runtime, template: &Shop, reporter: &mut Reporter) -> R
         ours.push(runtime.block_on(node(template))?);
         theirs.push(bare_loop(template)?);
     }
-    reporter.report(&Measured {
+    reporter.report(&Measurement {
         figure: "drain",
         unit: "docs/s",
         better: Better::Higher,

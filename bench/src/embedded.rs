@@ -1,10 +1,10 @@
-//! A node on SQLite and Tantivy: how fast a backlog goes, and how long a change takes.
+//! A node on SQLite and Tantivy: how fast it works off a backlog, and how long a change takes.
 
 use crate::{Result, drain, figure::Reporter, latency, shop::Shop};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Books in the shop: the backlog has an event for each
+    /// Number of books in the shop; the backlog has one event for each
     #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(i64).range(1_000..1_000_000))]
     pub books: i64,
     /// Changes per second while latency is measured

@@ -1,5 +1,6 @@
-//! `steps-3`, `steps-40`: accepted completions per second of the real shell over a store in memory, from the first poll to
-//! the last acknowledgement. Chains of steps that do nothing, no checkpoints, no history.
+//! `steps-3`, `steps-40`: accepted completions per second of the real engine over a store in memory, from the first
+//! poll to the last acknowledgement. The workflows are chains of steps that do nothing, without checkpoints and
+//! history.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -11,7 +12,7 @@ use honeyflow_engine::{
     core::plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
     shell::{Config, Service, SourcePort, TakeShards},
 };
-use honeyflow_event::{Event, Kind as EventKind, PRIORITY_DEFAULT};
+use honeyflow_event::{Event, PRIORITY_DEFAULT};
 use honeyflow_hive::Hive;
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, time::BootClock};
@@ -24,12 +25,12 @@ use honeyflow_workflow::{Catalogue, Checkpoint, Graph, Kind, Role, Workflow, bui
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
 };
 
 const RUNS_MAX: usize = 20_000;
 const BATCH_MAX: u32 = 500;
-/// Batches at once, as for kinds that wait for nobody.
+/// The number of batches at once, as for kinds that do not wait for other systems.
 const CONCURRENCY: u32 = 2;
 const SOURCE: &str = "shop";
 const ENTITY: &str = "book";
@@ -37,7 +38,7 @@ const KIND: &str = "nothing";
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Completions of each run, about
+    /// Approximate number of completions in each run
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..1_000_000_000))]
     completions: u64,
 }
@@ -52,7 +53,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             eprintln!("{figure}: run {run} of {}", reporter.runs);
             ours.push(crate::runtime()?.block_on(one(steps, options.completions / steps))?);
         }
-        reporter.report(&Measured { figure, unit: "steps/s", better: Better::Higher, ours, peer: None });
+        reporter.report(&Measurement { figure, unit: "steps/s", better: Better::Higher, ours, peer: None });
     }
     Ok(())
 }
@@ -62,26 +63,26 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
     let hive = Arc::new(MemoryHive::new(move || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)));
     let memory = MemoryStore::new(hive.clone());
     memory.preload((0..events).map(event).collect());
-    let watched = Arc::new(Watched { memory, ended_at: OnceLock::new() });
+    let store = Arc::new(TimedStore { memory, ended_at: OnceLock::new() });
     let source =
-        Arc::new(FirstPoll { source: OutboxSource::new(watched.clone(), &[entity()]), begun_at: OnceLock::new() });
+        Arc::new(TimedSource { source: OutboxSource::new(store.clone(), &[entity()]), begun_at: OnceLock::new() });
     let plan = Arc::new(plan(Arc::new(chain(steps)?)));
     let member = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("bench").source(SOURCE) };
     let hive = Hive::start(hive, member)?;
     let (service, handle) = Service::new(Config {
-        steps: vec![plan.workflows[0].graph.steps.iter().map(|_| Arc::new(Nothing) as Arc<dyn Step>).collect()],
+        steps: vec![plan.workflows[0].graph.steps.iter().map(|_| Arc::new(NoopStep) as Arc<dyn Step>).collect()],
         concurrency: vec![CONCURRENCY; plan.kinds.len()],
         pool: Arc::new(honeyflow_evaluate::Pool::new(2)),
         plan,
-        sources: vec![SourcePort { source: source.clone(), store: watched.clone(), hive: hive.clone() }],
+        sources: vec![SourcePort { source: source.clone(), store: store.clone(), hive: hive.clone() }],
         shards: Some(TakeShards::default()),
         traffic: hive.traffic(),
-        limits: honeyflow_engine::shell::limit::Limits::default(),
+        limits: honeyflow_engine::shell::limit::StepLimits::default(),
         clock: Arc::new(BootClock),
         seed: 1,
     });
     let mut running = tokio::spawn(async move { service.run().await });
-    while watched.ended_at.get().is_none() {
+    while store.ended_at.get().is_none() {
         if running.is_finished() {
             (&mut running).await??;
             return Err("the engine ended by itself".into());
@@ -97,7 +98,7 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
         };
         return Err(failure.into());
     }
-    let (Some(begun), Some(ended)) = (source.begun_at.get(), watched.ended_at.get()) else {
+    let (Some(begun), Some(ended)) = (source.begun_at.get(), store.ended_at.get()) else {
         return Err("nothing was measured".into());
     };
     Ok(status.steps as f64 / ended.duration_since(*begun).as_secs_f64())
@@ -111,7 +112,7 @@ fn event(n: u64) -> Event {
     Event {
         id: 0,
         format: 1,
-        kind: EventKind::Row,
+        kind: honeyflow_event::Kind::Row,
         tenant,
         entity,
         key: n.to_string().into(),
@@ -153,7 +154,7 @@ fn chain(steps: u64) -> Result<Graph> {
         let step = if n == 0 { step } else { step.needs([format!("s{}", n - 1).as_str()]) };
         workflow = workflow.step(&format!("s{n}"), step);
     }
-    let bad = |problems: Vec<honeyflow_workflow::Problem>| format!("the chain does not hold: {problems:?}");
+    let bad = |problems: Vec<honeyflow_workflow::Problem>| format!("the chain of steps is invalid: {problems:?}");
     let definition = workflow.build(&kinds).map_err(bad)?;
     Ok(compile(&definition, 1, &kinds).map_err(bad)?)
 }
@@ -189,21 +190,21 @@ fn plan(graph: Arc<Graph>) -> Plan {
     }
 }
 
-struct Nothing;
+struct NoopStep;
 
-impl Step for Nothing {
+impl Step for NoopStep {
     fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
         Box::pin(async move { batch.items.iter().map(|_| Outcome::Done(None)).collect() })
     }
 }
 
-/// Notes when it was first asked.
-struct FirstPoll {
+/// Notes when the engine polled first.
+struct TimedSource {
     source: OutboxSource,
     begun_at: OnceLock<Instant>,
 }
 
-impl Source for FirstPoll {
+impl Source for TimedSource {
     fn poll(&self, request: Poll) -> BoxFuture<'static, std::result::Result<Intake, Failure>> {
         self.begun_at.get_or_init(Instant::now);
         self.source.poll(request)
@@ -211,12 +212,12 @@ impl Source for FirstPoll {
 }
 
 /// Notes when the last row was acknowledged.
-struct Watched {
+struct TimedStore {
     memory: MemoryStore,
     ended_at: OnceLock<Instant>,
 }
 
-impl Store for Watched {
+impl Store for TimedStore {
     fn call(&self, request: Request) -> BoxFuture<'static, std::result::Result<Reply, Failure>> {
         let writes = matches!(request, Request::Write(_));
         let reply = self.memory.apply(request);

@@ -1,6 +1,7 @@
-//! What a fence costs. `fenced-delete-<backend>`: a delete of 500 rows that carries its fence, against the same delete
-//! without. `beat-during-fence-<backend>`: a beat beside a fenced transaction, against one without (PostgreSQL), or beside the
-//! same transactions unfenced (SQLite, which has one writer: a beat waits for whatever is being written, fenced or not).
+//! The cost of a fence. `fenced-delete-<backend>`: a delete of 500 rows that carries its fence, against the same delete
+//! without. `beat-during-fence-<backend>`: a heartbeat beside a fenced transaction, against one without a transaction
+//! (PostgreSQL), or beside the same transactions without a fence (SQLite has one writer: a heartbeat waits for the
+//! current write, fenced or not).
 
 mod postgres;
 mod sqlite;
@@ -11,15 +12,15 @@ use honeyflow_hive::{HiveStore, NodeId, Reply, Request, Term, contract::State, m
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Deletes of each side in a run
+    /// Number of deletes of each side in a run
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..10_000))]
     deletes: u32,
-    /// Beats of each side in a run
+    /// Number of heartbeats of each side in a run
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..100_000))]
     beats: u32,
 }
@@ -27,22 +28,22 @@ pub struct Options {
 const ROWS: i64 = 500;
 const LEASE: &str = "shard/shop/0";
 
-/// One backend, with a node in its hive that holds a lease.
+/// One backend, with a member of its hive that holds a lease.
 trait Bench {
-    /// Of rows that are put there first, which is not measured.
+    /// Deletes [`ROWS`] rows. Inserting them first is not measured.
     fn delete(&mut self, fenced: bool) -> Result<Duration>;
 
-    /// So many beats, beside a fenced transaction or without it.
+    /// Sends `count` heartbeats, beside a fenced transaction or without one.
     fn beats(&mut self, fenced: bool, count: u32) -> Result<Duration>;
 
-    /// What a beat is compared with.
+    /// The name of the other side of `beats`.
     fn peer_of_beats(&self) -> &'static str;
 }
 
-type Open = fn() -> Result<Option<Box<dyn Bench>>>;
+type OpenBench = fn() -> Result<Option<Box<dyn Bench>>>;
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
-    let backends: [(&'static str, &'static str, Open); 2] = [
+    let backends: [(&'static str, &'static str, OpenBench); 2] = [
         ("fenced-delete-sqlite", "beat-during-fence-sqlite", sqlite::open),
         ("fenced-delete-postgres", "beat-during-fence-postgres", postgres::open),
     ];
@@ -51,7 +52,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             continue;
         }
         let Some(mut bench) = open()? else {
-            eprintln!("  {delete} and {beat} are left out: there is no server");
+            eprintln!("  skipping {delete} and {beat}: no server is available");
             continue;
         };
         if reporter.wants(delete) {
@@ -67,11 +68,11 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     Ok(())
 }
 
-/// Fenced and not, in milliseconds each.
+/// The times with and without the fence, in milliseconds.
 type Sides = (Vec<f64>, Vec<f64>);
 
 fn sides(runs: u32, mut run: impl FnMut() -> Result<(f64, f64)>) -> Result<Sides> {
-    // The first one warms up: caches, plans, connections.
+    // The first run warms up caches, plans and connections.
     run()?;
     let mut sides = (Vec::new(), Vec::new());
     for _ in 0..runs {
@@ -83,13 +84,13 @@ fn sides(runs: u32, mut run: impl FnMut() -> Result<(f64, f64)>) -> Result<Sides
 }
 
 fn report(reporter: &mut Reporter, figure: &'static str, peer: &'static str, (ours, plain): Sides) {
-    reporter.report(&Measured { figure, unit: "ms", better: Better::Lower, ours, peer: Some((peer, plain)) });
+    reporter.report(&Measurement { figure, unit: "ms", better: Better::Lower, ours, peer: Some((peer, plain)) });
 }
 
 fn deletes(bench: &mut dyn Bench, count: u32) -> Result<(f64, f64)> {
     let (mut fenced, mut plain) = (Duration::ZERO, Duration::ZERO);
     for number in 0..count {
-        // Neither is always the first to find its pages warm.
+        // The sides take turns in beginning, so that neither always finds its pages cached.
         for is_fenced in [number % 2 == 0, number % 2 != 0] {
             *(if is_fenced { &mut fenced } else { &mut plain }) += bench.delete(is_fenced)?;
         }
@@ -112,7 +113,7 @@ fn millis(all: Duration, count: u32) -> f64 {
     all.as_secs_f64() * 1000.0 / f64::from(count)
 }
 
-async fn take(store: &dyn HiveStore) -> Result<Term> {
+async fn take_lease(store: &dyn HiveStore) -> Result<Term> {
     Ok(member::take(store, NodeId(uuid::Uuid::new_v4()), LEASE).await?)
 }
 
@@ -122,7 +123,7 @@ async fn beat(store: &dyn HiveStore, node: NodeId, count: u32) -> Result<Duratio
     for _ in 0..count {
         match store.call(Request::Beat { node, read_only: false, state: state.clone() }).await? {
             Reply::Beat(status) if status.member && status.renewed => {}
-            other => return Err(format!("the beat was not written: {other:?}").into()),
+            other => return Err(format!("the heartbeat was not written: {other:?}").into()),
         }
     }
     Ok(began.elapsed())
@@ -132,7 +133,7 @@ async fn beat(store: &dyn HiveStore, node: NodeId, count: u32) -> Result<Duratio
 mod tests {
     use super::*;
 
-    /// HV-95: both sides do what they are compared by.
+    /// HV-95: both sides do the work that is compared.
     #[test]
     fn hv_95_both_sides_delete_and_beat() {
         let mut bench = sqlite::open().unwrap().expect("a file needs no server");

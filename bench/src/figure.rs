@@ -1,4 +1,4 @@
-//! What a bench says: one figure per line, as a table for people or as JSON.
+//! The output of a bench: one figure per line, as a table for people or as JSON.
 
 use serde::Serialize;
 
@@ -15,13 +15,13 @@ pub enum Better {
     Lower,
 }
 
-/// What one figure has come to: a value per run and side.
-pub struct Measured {
+/// The measurement of one figure: a value per run and side.
+pub struct Measurement {
     pub figure: &'static str,
     pub unit: &'static str,
     pub better: Better,
     pub ours: Vec<f64>,
-    /// Its name, and a value per run.
+    /// The peer's name, and its value per run.
     pub peer: Option<(&'static str, Vec<f64>)>,
 }
 
@@ -55,16 +55,16 @@ impl Reporter {
         self.only.as_ref().is_none_or(|only| figure.starts_with(only.as_str()))
     }
 
-    pub fn report(&mut self, measured: &Measured) {
+    pub fn report(&mut self, measured: &Measurement) {
         let ours = median(&measured.ours);
         let peer = measured.peer.as_ref().map(|(_, values)| median(values));
         let line = Line {
             bench: self.bench,
             figure: measured.figure,
-            ours: rounded(ours),
-            peer: peer.map(rounded),
+            ours: round(ours),
+            peer: peer.map(round),
             peer_name: measured.peer.as_ref().map(|(name, _)| *name),
-            ratio: peer.map(|peer| rounded(ours / peer)),
+            ratio: peer.map(|peer| round(ours / peer)),
             unit: measured.unit,
             runs: measured.ours.len(),
             better: measured.better,
@@ -73,10 +73,10 @@ impl Reporter {
             Output::Json => println!("{}", serde_json::to_string(&line).unwrap_or_default()),
             Output::Table => self.row(&line),
         }
-        let spread: Vec<String> = measured.ours.iter().map(|value| rounded(*value).to_string()).collect();
+        let spread: Vec<String> = measured.ours.iter().map(|value| round(*value).to_string()).collect();
         eprintln!("  {} runs: {}", measured.figure, spread.join(" "));
         if let Some((name, values)) = &measured.peer {
-            let spread: Vec<String> = values.iter().map(|value| rounded(*value).to_string()).collect();
+            let spread: Vec<String> = values.iter().map(|value| round(*value).to_string()).collect();
             eprintln!("  {name} runs: {}", spread.join(" "));
         }
     }
@@ -113,8 +113,8 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Four digits that count; whole numbers stay whole.
-fn rounded(value: f64) -> f64 {
+/// Rounds to four significant digits; whole numbers stay whole.
+fn round(value: f64) -> f64 {
     if !value.is_finite() || value == 0.0 {
         return value;
     }
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn rounding_keeps_four_digits_and_no_fraction_of_large_numbers() {
-        assert_eq!(rounded(0.123_456).to_string(), "0.1235");
-        assert_eq!(rounded(12.345_6).to_string(), "12.35");
-        assert_eq!(rounded(123_456.7).to_string(), "123457");
+        assert_eq!(round(0.123_456).to_string(), "0.1235");
+        assert_eq!(round(12.345_6).to_string(), "12.35");
+        assert_eq!(round(123_456.7).to_string(), "123457");
     }
 
     #[test]

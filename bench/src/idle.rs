@@ -1,5 +1,5 @@
-//! What a node costs that has nothing to do: `idle-cpu` in percent of a core, `idle-memory` in MiB, of the real binary in
-//! a process of its own.
+//! The cost of an idle node: `idle-cpu` in percent of a core, `idle-memory` in MiB, for the real binary in a process of
+//! its own.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,26 +11,27 @@ use honeyflow::demo::shop;
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
     shop::Shop,
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How long an idle node is watched for `idle-cpu`, in seconds
+    /// Time for which an idle node is watched for `idle-cpu`, in seconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..3600))]
     cpu_wait: u64,
-    /// How long after its start the node's memory is looked at, in seconds
+    /// Time from the node's start to the reading of its memory, in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..3600))]
     memory_wait: u64,
-    /// The binary to start; without it, it is built in the profile of this program
+    /// Binary to start; by default it is built in the profile of this program
     #[arg(long)]
     binary: Option<PathBuf>,
 }
 
-/// Of the times in /proc: the same on every Linux that we build for, whatever the kernel's own clock.
+/// The unit of the times in /proc. It is the same on every Linux that we build for, independent of the kernel's own
+/// clock.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Before an idle node is watched it has started and found nothing to do.
+/// The time that a node needs to start and to find no work.
 const SETTLE: Duration = Duration::from_secs(5);
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
@@ -49,7 +50,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             std::thread::sleep(Duration::from_secs(options.cpu_wait));
             ours.push((node.cpu_seconds()? - before) / begun.elapsed().as_secs_f64() * 100.0);
         }
-        reporter.report(&Measured { figure: "idle-cpu", unit: "% core", better: Better::Lower, ours, peer: None });
+        reporter.report(&Measurement { figure: "idle-cpu", unit: "% core", better: Better::Lower, ours, peer: None });
     }
     if reporter.wants("idle-memory") {
         let mut ours = Vec::new();
@@ -59,12 +60,12 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             std::thread::sleep(Duration::from_secs(options.memory_wait));
             ours.push(node.resident_mib()?);
         }
-        reporter.report(&Measured { figure: "idle-memory", unit: "MiB", better: Better::Lower, ours, peer: None });
+        reporter.report(&Measurement { figure: "idle-memory", unit: "MiB", better: Better::Lower, ours, peer: None });
     }
     Ok(())
 }
 
-/// The binary beside this program, brought up to date.
+/// Builds the binary beside this program.
 fn build() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let folder = own.parent().ok_or("this program has no folder")?;
@@ -81,12 +82,12 @@ fn build() -> Result<PathBuf> {
         .status()?;
     let binary = folder.join("honeyflow");
     if !built.success() || !binary.exists() {
-        return Err("honeyflow could not be built; name a binary with --binary".into());
+        return Err("cannot build honeyflow; pass --binary PATH".into());
     }
     Ok(binary)
 }
 
-/// `honeyflow start` in a process of its own; ended with the value.
+/// A process that runs `honeyflow start`; it is ended when the value is dropped.
 struct Node {
     process: Child,
     _shop: Shop,
@@ -109,7 +110,7 @@ impl Node {
         Ok(std::fs::read_to_string(path).map_err(|error| format!("the node has ended: {error}"))?)
     }
 
-    /// In user and kernel mode so far.
+    /// The processor time so far, in user and kernel mode.
     fn cpu_seconds(&self) -> Result<f64> {
         let stat = self.read("stat")?;
         // The name of the program is in parentheses and may contain anything.

@@ -1,5 +1,5 @@
-//! `latency-p50`, `latency-p99`: from the application's COMMIT to the commit of the index that contains the change, at a
-//! fixed rate that waits for nobody. The peer is what a single commit of the index takes in the same run.
+//! `latency-p50`, `latency-p99`: from the application's COMMIT to the index commit that contains the change, at a fixed
+//! rate that does not wait for the node. The peer is the duration of a single index commit in the same run.
 
 use std::{
     sync::Arc,
@@ -10,7 +10,7 @@ use honeyflow::{
     demo::{
         dice::Dice,
         shop::{price, title},
-        timing::{Seen, TimedSink, percentile},
+        timing::{AnswerTimes, TimedSink, percentile},
     },
     node::{self, Node},
 };
@@ -22,11 +22,11 @@ use crate::{
     Result,
     commits::{self, Commit},
     embedded::Options,
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
     shop::{self, Shop},
 };
 
-/// The first changes open files and writers; they are made, but not counted.
+/// The warm-up: the first changes open files and writers, so they are not counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 struct Run {
@@ -49,16 +49,16 @@ pub fn measure(runtime: &Runtime, template: &Shop, options: &Options, reporter: 
     let each = |value: fn(&Run) -> f64| all.iter().map(value).collect::<Vec<f64>>();
     for (figure, ours) in [("latency-p50", each(|run| run.p50)), ("latency-p99", each(|run| run.p99))] {
         let peer = Some(("index commit, median", each(|run| run.commit)));
-        reporter.report(&Measured { figure, unit: "ms", better: Better::Lower, ours, peer });
+        reporter.report(&Measurement { figure, unit: "ms", better: Better::Lower, ours, peer });
     }
     Ok(())
 }
 
 async fn one(template: &Shop, options: &Options) -> Result<Run> {
     let shop = template.copy()?;
-    let seen = Arc::new(Seen::default());
-    let noted = seen.clone();
-    let wrap = move |sink: Arc<dyn Sink>| -> Arc<dyn Sink> { Arc::new(TimedSink::new(sink, noted.clone())) };
+    let answer_times = Arc::new(AnswerTimes::default());
+    let times = answer_times.clone();
+    let wrap = move |sink: Arc<dyn Sink>| -> Arc<dyn Sink> { Arc::new(TimedSink::new(sink, times.clone())) };
     let watching = node::Options { wrap_sink: Some(Box::new(wrap)), ..node::Options::default() };
     let (node, service) = Node::open(&shop.config, &watching).await?;
     let mut running = shop::run(&node, &shop.config, service)?;
@@ -75,7 +75,7 @@ async fn one(template: &Shop, options: &Options) -> Result<Run> {
     let (made, commits, shop) = application.await??;
     node.drain(&mut running, Duration::from_secs(10)).await;
     drop(shop);
-    let latencies = latencies(&seen, &made, &commits)?;
+    let latencies = latencies(&answer_times, &made, &commits)?;
     let mut commits: Vec<f64> = commits.iter().map(|commit| commit.took.as_secs_f64() * 1000.0).collect();
     commits.sort_by(f64::total_cmp);
     let (Some(p50), Some(p99)) = (percentile(&latencies, 50), percentile(&latencies, 99)) else {
@@ -86,23 +86,23 @@ async fn one(template: &Shop, options: &Options) -> Result<Run> {
 }
 
 /// Milliseconds from COMMIT to the return of the index commit that contains the change, sorted.
-fn latencies(seen: &Seen, made: &[(i64, i64, Instant)], commits: &[Commit]) -> Result<Vec<f64>> {
+fn latencies(answer_times: &AnswerTimes, made: &[(i64, i64, Instant)], commits: &[Commit]) -> Result<Vec<f64>> {
     let mut millis = Vec::with_capacity(made.len());
     for (book, revision, committed) in made {
-        let answered = seen.answered(*book, *revision);
+        let answered = answer_times.answered(*book, *revision);
         // The sink answers after the commit that holds the write: the last one before the answer.
         let indexed = answered.and_then(|at| commits.iter().rev().find(|commit| commit.at <= at));
         let Some(indexed) = indexed else {
             return Err(format!("revision {revision} of book {book} was not seen in the index").into());
         };
-        // It may be there before the application was told that its COMMIT has returned.
+        // The change may be in the index before the application's COMMIT has returned.
         millis.push(indexed.at.saturating_duration_since(*committed).as_secs_f64() * 1000.0);
     }
     millis.sort_by(f64::total_cmp);
     Ok(millis)
 }
 
-/// Open loop: each change has its time, however long the one before it took.
+/// Makes changes at a fixed rate (an open loop): each change has its time, however long the one before it took.
 fn change(connection: &mut Connection, books: i64, rate: u32, lasts: Duration) -> Result<Vec<(i64, i64, Instant)>> {
     let mut dice = Dice::new(u64::from(rate) + lasts.as_secs());
     let mut made = Vec::new();

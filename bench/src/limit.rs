@@ -1,7 +1,8 @@
-//! The local check of a limit against governor: `check-1`, `check-2` (on so many threads), `check-keyed`, and
-//! `engaged-layer` against one check of governor; `clock` is what it costs us to look at the time, `clock-exact` what it costs to read it.
+//! The local check of a limit against governor: `check-1` and `check-2` (on one and two threads), `check-keyed`, and
+//! `engaged-layer` against one check of governor. `clock` is the cost of our cached time, `clock-exact` the cost of
+//! reading the clock.
 //!
-//! Each side takes as if nobody limited it: permits are there, as for nearly every request of a healthy service.
+//! Each side has enough permits, as for nearly every request of a healthy service.
 
 use std::{
     hint::black_box,
@@ -23,23 +24,24 @@ use uuid::Uuid;
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Checks of each run and thread
+    /// Number of checks in each run, for each thread
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(10_000..100_000_000))]
     checks: u64,
-    /// Keys of `check-keyed`
+    /// Number of keys of `check-keyed`
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..1_000_000))]
     keys: u32,
 }
 
-/// The sides take turns this often, so that both see the same weather; threads that are to meet need longer.
+/// The sides take turns after this number of checks, so that both see the same conditions; threads that must run at the
+/// same time need longer slices.
 const SLICE: u64 = 20_000;
 const SLICE_OF_THREADS: u64 = 200_000;
-/// Batches of it live for half an hour and hold as much as a batch can.
+/// Batches of this quota live for half an hour and hold as many permits as a batch can.
 const QUOTA: &str = "1000000000/h burst 1000000000";
 const STOCK: u64 = 8_000_000;
 const STOCK_OF_A_KEY: u64 = 4_000;
@@ -50,14 +52,14 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     let limits = runtime.block_on(async { start() });
     let governor = RateLimiter::direct(Quota::per_second(NonZeroU32::MAX));
     let theirs = |_: u64| black_box(governor.check().is_ok());
-    let turns = Turns { runs: reporter.runs, checks: options.checks, threads: 1 };
+    let comparison = Comparison { runs: reporter.runs, checks: options.checks, threads: 1 };
     let clock = LocalClock::default();
     let readings: [(_, Side<'_>); 2] =
         [("clock", &|_| black_box(clock.soon_ns()) > 0), ("clock-exact", &|_| black_box(clock.now_ns()) > 0)];
     for (figure, reading) in readings {
         if reporter.wants(figure) {
-            let [ours] = turns.take(|| Ok(()), [reading])?;
-            reporter.report(&Measured { figure, unit: "ns", better: Better::Lower, ours, peer: None });
+            let [ours] = comparison.run(|| Ok(()), [reading])?;
+            reporter.report(&Measurement { figure, unit: "ns", better: Better::Lower, ours, peer: None });
         }
     }
     let direct = limits.define(&Definition::parse("direct", QUOTA)?)?;
@@ -65,7 +67,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         if reporter.wants(figure) {
             let fill = || runtime.block_on(stock(&direct, "", STOCK));
             let ours = |_: u64| black_box(direct.whole().take_local(1).is_some());
-            report(reporter, figure, Turns { threads, ..turns }.take(fill, [&ours, &theirs])?);
+            report(reporter, figure, Comparison { threads, ..comparison }.run(fill, [&ours, &theirs])?);
         }
     }
     if reporter.wants("check-keyed") {
@@ -74,32 +76,32 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         let peer = RateLimiter::keyed(Quota::per_second(NonZeroU32::MAX));
         runtime.block_on(stock(&keyed, "", 1))?;
         runtime.block_on(stream::iter(&keys).for_each_concurrent(500, |key| async {
-            // One that is not filled shows when it is taken from.
+            // A key that was not filled shows when a permit is taken from it.
             let _ = stock(&keyed, key, STOCK_OF_A_KEY).await;
         }));
         keys.iter().for_each(|key| drop(peer.check_key(key)));
-        // Any order will do, as long as neighbours are far apart and it is not worked out while the clock runs.
+        // The order is arbitrary, as long as neighbours are far apart; it is computed before the clock runs.
         let order: Vec<u32> = (0..1_u64 << 20).map(|n| (scattered(n) % u64::from(options.keys)) as u32).collect();
         let key = |n: u64| &keys[order[(n % (1 << 20)) as usize] as usize];
         let ours = |n: u64| black_box(keyed.key(key(n)).take_local(1).is_some());
         let theirs = |n: u64| black_box(peer.check_key(key(n)).is_ok());
-        report(reporter, "check-keyed", turns.take(|| Ok(()), [&ours, &theirs])?);
+        report(reporter, "check-keyed", comparison.run(|| Ok(()), [&ours, &theirs])?);
     }
     if reporter.wants("engaged-layer") {
         let layer = EngagedLayer::new(Traffic::default());
         let request = Request::builder().method("POST").uri("/orders/17").body(())?;
         let ours = |_: u64| {
             let request = black_box(&request);
-            layer.see(request.method(), request.uri().path());
+            layer.mark_request(request.method(), request.uri().path());
             true
         };
-        report(reporter, "engaged-layer", turns.take(|| Ok(()), [&ours, &theirs])?);
+        report(reporter, "engaged-layer", comparison.run(|| Ok(()), [&ours, &theirs])?);
     }
     Ok(())
 }
 
 fn report(reporter: &mut Reporter, figure: &'static str, [ours, theirs]: [Vec<f64>; 2]) {
-    reporter.report(&Measured { figure, unit: "ns", better: Better::Lower, ours, peer: Some((PEER, theirs)) });
+    reporter.report(&Measurement { figure, unit: "ns", better: Better::Lower, ours, peer: Some((PEER, theirs)) });
 }
 
 fn start() -> Limits {
@@ -107,11 +109,11 @@ fn start() -> Limits {
     let hive = MemoryHive::new(move || 200_000_000_000 + u64::try_from(begun.elapsed().as_millis()).unwrap_or(0));
     let (service, limits) = Service::new(Config::new(Arc::new(hive), NodeId(Uuid::new_v4())));
     tokio::spawn(service.run(std::future::pending()));
-    limits.counted(1, 1);
+    limits.set_node_counts(1, 1);
     limits
 }
 
-/// So much at least is in stock: reserved, and given back unused.
+/// Makes sure that at least `permits / 2` permits are in the local batch: takes them and refunds them unused.
 async fn stock(limit: &Limit, key: &str, permits: u64) -> Result<()> {
     let key = limit.key(key);
     if key.peek().left >= permits / 2 && key.take_local(1).is_some() {
@@ -128,7 +130,7 @@ fn scattered(n: u64) -> u64 {
 }
 
 #[derive(Clone, Copy)]
-struct Turns {
+struct Comparison {
     runs: u32,
     checks: u64,
     threads: u64,
@@ -136,9 +138,9 @@ struct Turns {
 
 type Side<'a> = &'a (dyn Fn(u64) -> bool + Sync);
 
-impl Turns {
+impl Comparison {
     /// Nanoseconds per check of each side, one value per run.
-    fn take<const N: usize>(self, prepare: impl Fn() -> Result<()>, sides: [Side<'_>; N]) -> Result<[Vec<f64>; N]> {
+    fn run<const N: usize>(self, prepare: impl Fn() -> Result<()>, sides: [Side<'_>; N]) -> Result<[Vec<f64>; N]> {
         let length = if self.threads == 1 { SLICE } else { SLICE_OF_THREADS };
         let mut values = [const { Vec::new() }; N];
         for _ in 0..self.runs {
@@ -149,7 +151,7 @@ impl Turns {
                     slices[at].push(self.slice(slice * length, length, *side)?.as_nanos() as f64 / length as f64);
                 }
             }
-            // Whoever else runs on this machine falls into some slices: the median is one without.
+            // Other programs on this machine disturb some slices; the median is one without.
             for (values, slices) in values.iter_mut().zip(slices) {
                 values.push(median(&slices));
             }
@@ -157,10 +159,10 @@ impl Turns {
         Ok(values)
     }
 
-    /// The slowest thread's time.
+    /// Returns the time of the slowest thread.
     fn slice(self, from: u64, length: u64, side: Side<'_>) -> Result<Duration> {
         let start = Barrier::new(usize::try_from(self.threads)?);
-        let run = |thread: u64| {
+        let run_thread = |thread: u64| {
             start.wait();
             let begun = Instant::now();
             let mut taken = 0;
@@ -170,10 +172,10 @@ impl Turns {
             (begun.elapsed(), taken)
         };
         let results: Vec<(Duration, u64)> = if self.threads == 1 {
-            vec![run(0)]
+            vec![run_thread(0)]
         } else {
             std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..self.threads).map(|thread| scope.spawn(move || run(thread))).collect();
+                let threads: Vec<_> = (0..self.threads).map(|thread| scope.spawn(move || run_thread(thread))).collect();
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
             })
         };

@@ -1,7 +1,7 @@
-//! What all nodes together admit, as a share of what one central bucket would have admitted of the same requests: the
-//! shipped core of every node on a simulated clock, 5 ms from the store. One figure per scenario; the worst window and the
-//! store's operations are told on standard error. A breach of the limit ends the run; a column outside of what is promised
-//! of its scenario is told at the end, as a failure.
+//! Requests that all nodes together admit, as a share of what one central bucket would have admitted of the same
+//! requests. Every node runs the shipped code on a simulated clock, 5 ms from the store. There is one figure per
+//! scenario; the worst window and the store's operations go to standard error. A breach of the limit ends the run; a
+//! value outside its scenario's promise is reported as a failure at the end.
 
 pub mod fleet;
 
@@ -9,15 +9,15 @@ use honeyflow_sim::limit::{Figures, SCENARIOS, Scenario, run};
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Simulated seconds of each run
+    /// Simulated time of each run, in seconds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(20..100_000))]
     seconds: u64,
-    /// Seeds of each scenario
+    /// Number of seeds for each scenario
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..1000))]
     seeds: u64,
 }
@@ -25,7 +25,7 @@ pub struct Options {
 const RATE: u64 = 1_000;
 const LARGE_RATE: u64 = 100_000;
 const LARGE_SECONDS: u64 = 10;
-/// Store operations for a request.
+/// Store operations per request.
 const LARGE_CALLS: f64 = 0.025;
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
@@ -48,7 +48,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     if missed.is_empty() { Ok(()) } else { Err(format!("not as promised: {}", missed.join("; ")).into()) }
 }
 
-/// What is not as promised.
+/// Reports a scenario and returns what is not as promised.
 fn one(
     name: &'static str,
     scenario: &Scenario,
@@ -71,7 +71,7 @@ fn one(
     if let Some(breach) = runs.iter().flat_map(|figures| &figures.breaches).next() {
         return Err(format!("{name}: {breach}").into());
     }
-    reporter.report(&Measured {
+    reporter.report(&Measurement {
         figure: name,
         unit: "%",
         better: Better::Higher,

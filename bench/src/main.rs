@@ -1,6 +1,7 @@
-//! `cargo xtask bench <name>`: measures ours and its peer in turn, in one process on one machine, and reports medians.
+//! `cargo xtask bench <name>`: measures our code and a peer in turn, in one process on one machine, and reports
+//! medians.
 //!
-//! Standard output belongs to the figures; what goes on meanwhile is told on standard error.
+//! Standard output carries only the figures; progress goes to standard error.
 
 mod capture;
 mod checkout;
@@ -29,7 +30,7 @@ use tracing_subscriber::{Layer, filter::LevelFilter, layer::SubscriberExt, util:
 
 use figure::Reporter;
 
-/// As the binary has it.
+/// The same allocator as in the `honeyflow` binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -37,16 +38,16 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Parser)]
-#[command(name = "bench", about = "Measures ours and its peer in turn; one figure per line")]
+#[command(name = "bench", about = "Measure our code and a peer in turn; one figure per line")]
 struct Arguments {
     #[command(subcommand)]
     bench: Bench,
-    /// Runs of each side; the median counts
+    /// Number of runs of each side; the median is reported
     #[arg(long, default_value_t = 5, global = true, value_parser = clap::value_parser!(u32).range(1..1000))]
     runs: u32,
     #[arg(long, default_value = "table", global = true)]
     output: figure::Output,
-    /// Only figures whose names begin so
+    /// Measure only the figures whose names begin with this text
     #[arg(long, global = true)]
     only: Option<String>,
 }
@@ -55,27 +56,27 @@ struct Arguments {
 enum Bench {
     /// A node on SQLite and Tantivy: `drain`, `latency-p50`, `latency-p99`
     Embedded(embedded::Options),
-    /// What triggers cost the application: `single-row`, `thousand-rows`, and both with synchronous=OFF
+    /// The cost of triggers for the application: `single-row`, `thousand-rows`, and both with synchronous=OFF
     Capture(capture::Options),
     /// The engine alone: `steps-3`, `steps-40`, `idle-cpu`, `idle-memory`
     Engine(EngineOptions),
     /// A limit's local check: `clock`, `clock-exact`, `check-1`, `check-2`, `check-keyed`, `engaged-layer`
     Limit(limit::Options),
-    /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated; `redis-8`, `postgres-8`
+    /// Requests that all nodes together admit, as a share of one central bucket: a figure per simulated scenario; `redis-8`, `postgres-8`
     LimitAccuracy(limit_accuracy::Options),
     /// CQL against the crate `scylla`: `throughput-mean`, `p99-mean`, `client-cpu`, `scripted-throughput`, `exclusive-throughput`, `slow-node-p99`
     Cql(cql::Options),
     /// From a restarted server's open port to all connections: `restart-median`, `restart-worst`
     Refill(refill::Options),
-    /// A connection taken and given back: `one-task-…`, `tasks-…`, `held-…` against peers and floor, `changing`, `fairness-…`
+    /// The checkout and return of a connection: `one-task-…`, `tasks-…`, `held-…` against peers and floor, `changing`, `fairness-…`
     Checkout(checkout::Options),
-    /// A pool's settings, compiled or of functions, against a section of a file: `load-…`, `read-…`
+    /// A pool's settings, compiled or from functions, against a section of a file: `load-…`, `read-…`
     Settings(settings::Options),
-    /// Until another leads: `<backend>-p99`, `<backend>-fast-p99`, `<backend>-graceful-p99`, and the same with p50
+    /// Time until another node leads: `<backend>-p99`, `<backend>-fast-p99`, `<backend>-graceful-p99`, and the same with p50
     Failover(failover::Options),
-    /// What a fence costs: `fenced-delete-<backend>`, `beat-during-fence-<backend>`
+    /// The cost of a fence: `fenced-delete-<backend>`, `beat-during-fence-<backend>`
     Fence(fence::Options),
-    /// What a hive asks of its store: `idle-ops`, `queen-ops`, `engaged-ops`, `nodes-1000` and what goes with it, on real stores too
+    /// The load of a hive on its store: `idle-ops`, `queen-ops`, `engaged-ops`, `nodes-1000` and `nodes-1000-…`, on real stores too
     HiveLoad(hive_load::Options),
 }
 
@@ -88,12 +89,12 @@ struct EngineOptions {
 }
 
 fn main() -> ExitCode {
-    // A node of the bench `failover`, which starts this very program.
+    // This process is a node of the bench `failover`, which starts this program again.
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "bee") {
-        return honeyflow_chaos::hive::bee::run(&words[1..]);
+        return honeyflow_chaos::hive::node_process::run(&words[1..]);
     }
-    // One of `limit-accuracy`.
+    // This process is a node of the bench `limit-accuracy`.
     if words.first().is_some_and(|word| word == "fleet-node") {
         return limit_accuracy::fleet::node(&words[1..]);
     }
@@ -131,7 +132,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// The runtime of a node: as the binary's, with the two threads that figures are stated for.
+/// The runtime of a node: as in the binary, with the two threads that the figures are stated for.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }

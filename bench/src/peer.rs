@@ -1,5 +1,6 @@
-//! The bare loop: the same statement, 500 keys at a time, straight into an equal index. One thread reads ahead while the
-//! other writes and commits; documents go from the row into the index without a tree of JSON in between.
+//! The bare loop, peer of `drain`: the same statement, 500 keys at a time, straight into an equal index. One thread
+//! reads ahead while the other writes and commits; documents go from the row into the index without a JSON tree in
+//! between.
 
 use std::{
     sync::mpsc::{Receiver, SyncSender, sync_channel},
@@ -20,7 +21,7 @@ use crate::{Error, Result, shop::Shop};
 
 const BATCH: usize = 500;
 const BATCHES_AHEAD: usize = 4;
-/// As the sink has them by default.
+/// The sink's defaults.
 const HEAP_BYTES: usize = 50_000_000;
 const THREADS: usize = 1;
 const MERGE_THREADS: usize = 1;
@@ -32,7 +33,7 @@ const WORD_BYTES_MAX: usize = 255;
 
 type Batch = Vec<UserOperation<TantivyDocument>>;
 
-/// Writes every book anew; says how many.
+/// Writes every book again; returns their number.
 pub fn run(shop: &Shop) -> Result<u64> {
     let index = open_index(shop)?;
     let fields = Fields::of(&index)?;
@@ -48,7 +49,7 @@ pub fn run(shop: &Shop) -> Result<u64> {
     })
 }
 
-/// The document statement as the store runs it.
+/// The document statement as the store executes it.
 fn statement(shop: &Shop) -> Result<String> {
     let entity = shop.config.entities.first().ok_or("the shop has no entity")?;
     Ok(entity.document.replace("$keys", "(select value as id from json_each(?1))"))
@@ -60,7 +61,7 @@ fn read_ahead(connection: &Connection, sql: &str, fields: &Fields, batches: &Syn
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     let mut load = connection.prepare(sql)?;
-    // In the place of the engine's stamps: higher than those that are there.
+    // Takes the part of the engine's stamps: higher than those in the index.
     let mut version = u64::MAX / 2;
     for keys in ids.chunks(BATCH) {
         let keys = serde_json::to_string(keys)?;
@@ -71,7 +72,7 @@ fn read_ahead(connection: &Connection, sql: &str, fields: &Fields, batches: &Syn
             fields.write(row, version, &mut batch)?;
         }
         if batches.send(batch).is_err() {
-            break; // The writer has failed and says why.
+            break; // The writer has failed, and returns the error.
         }
     }
     Ok(())
@@ -106,7 +107,7 @@ fn write(index: &Index, batches: &Receiver<Batch>) -> Result<u64> {
     Ok(written)
 }
 
-/// The files of the sink's index are a plain one of Tantivy.
+/// Opens the sink's index, which is a plain Tantivy index.
 fn open_index(shop: &Shop) -> Result<Index> {
     let folder = shop.path().join("data/index/books");
     let generation = std::fs::read_to_string(folder.join("current"))?;
@@ -123,7 +124,7 @@ fn open_index(shop: &Shop) -> Result<Index> {
     Ok(index)
 }
 
-/// A book as it stands in `_source`, columns in the order of their names.
+/// A book as in `_source`, columns in the order of their names.
 #[derive(Serialize)]
 struct Book<'a> {
     authors: &'a RawValue,
@@ -170,7 +171,7 @@ impl Fields {
         Ok(fields)
     }
 
-    /// From the row of the statement (id, title, isbn, price, revision, publisher, authors).
+    /// Writes a row of the statement (id, title, isbn, price, revision, publisher, authors).
     fn write(&self, row: &Row<'_>, version: u64, batch: &mut Batch) -> Result<()> {
         let text = |column| -> Result<Option<&str>> { Ok(row.get_ref(column)?.as_str_or_null()?) };
         let id: i64 = row.get(0)?;

@@ -1,6 +1,6 @@
-//! A node is killed and started again: from the moment its port accepts until all connections to it are there,
-//! `restart-median` and `restart-worst`. Both drivers live through the same restarts. Ours is full with two connections;
-//! the peer keeps one for each server and says when it has it.
+//! A node is killed and started again: the time from the moment its port accepts until all connections to it exist,
+//! `restart-median` and `restart-worst`. Both drivers go through the same restarts. Our pool is full with two
+//! connections; the peer keeps one for each server and reports when it has it.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -11,12 +11,12 @@ use std::{
 use crate::{
     Result,
     cql::{self, side},
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How often the node is killed and started
+    /// Number of times the node is killed and started
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..1000))]
     restarts: u32,
 }
@@ -26,12 +26,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     let runtime = crate::runtime()?;
-    let (place, mut node) = cql::one_node()?;
-    let address = place.servers[0];
+    let (access, mut node) = cql::one_node()?;
+    let address = access.servers[0];
     let (ours, theirs) = runtime.block_on(async {
-        let ours = side::Ours::session(&place)?;
-        side::furnish(&ours, 1).await?;
-        Ok::<_, crate::Error>((side::Ours::open(&place).await?, side::Theirs::open(&place, false).await?))
+        let ours = side::Ours::session(&access)?;
+        side::create_table(&ours, 1).await?;
+        Ok::<_, crate::Error>((side::Ours::open(&access).await?, side::Theirs::open(&access, false).await?))
     })?;
     let (ours, theirs) = (Arc::new(ours), Arc::new(theirs));
     let ours_full = || {
@@ -77,7 +77,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     ] {
         if reporter.wants(figure) {
             let peer = Some(("scylla", vec![theirs]));
-            reporter.report(&Measured { figure, unit: "s", better: Better::Lower, ours: vec![ours], peer });
+            reporter.report(&Measurement { figure, unit: "s", better: Better::Lower, ours: vec![ours], peer });
         }
     }
     Ok(())
@@ -91,7 +91,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<Instant> {
     let by = Instant::now() + PATIENCE;
     while !is_so() {
         if Instant::now() > by {
-            return Err(format!("never within {PATIENCE:?}: {what}").into());
+            return Err(format!("did not happen within {PATIENCE:?}: {what}").into());
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -1,25 +1,25 @@
-//! Where a pool's settings come from: `load-…` reading and checking them, `read-…` what the pool asks once a second, each
-//! through one provider against a section of a file, in nanoseconds.
+//! The providers of a pool's settings, in nanoseconds against a section of a file: `load-…` reads and checks the
+//! settings, `read-…` is the call that the pool makes once per second.
 
 use std::{hint::black_box, time::Instant};
 
-use honeyflow_pool::{Compiled, Functions, Provider, Section, Settings};
+use honeyflow_pool::{CompiledSettings, Functions, Provider, Section, Settings};
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Times of each run and side
+    /// Number of calls in each run, for each side
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..10_000_000))]
     times: u32,
 }
 
 const SLICES: u32 = 20;
 
-/// As an application has it: a few keys of its own, the rest as they are.
+/// As in an application: a few keys are set, the rest have their defaults.
 fn settings() -> Settings {
     Settings {
         name: "search".to_owned(),
@@ -33,47 +33,47 @@ fn settings() -> Settings {
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     let settings = settings();
     let text = Section::try_from(&settings)?.to_toml("search")?;
-    let bytes: std::sync::Arc<[u8]> = Compiled::build(&settings)?.bytes().into();
+    let bytes: std::sync::Arc<[u8]> = CompiledSettings::build(&settings)?.bytes().into();
     let section = Section::from_toml(&text, "search")?;
-    let compiled = Compiled::shared(bytes.clone())?;
+    let compiled = CompiledSettings::shared(bytes.clone())?;
     let functions = Functions({
         let settings = settings.clone();
         move || Ok(settings.clone())
     });
     let load_section = || Section::from_toml(&text, "search").is_ok();
-    let load_compiled = || Compiled::shared(bytes.clone()).is_ok();
+    let load_compiled = || CompiledSettings::shared(bytes.clone()).is_ok();
     let load_functions = || functions.settings().is_ok_and(|settings| settings.check().is_ok());
-    let turns = Turns { runs: reporter.runs, times: options.times };
+    let comparison = Comparison { runs: reporter.runs, times: options.times };
     if reporter.wants("load-compiled") {
-        report(reporter, "load-compiled", turns.take(load_compiled, load_section)?);
+        report(reporter, "load-compiled", comparison.run(load_compiled, load_section)?);
     }
     if reporter.wants("load-functions") {
-        report(reporter, "load-functions", turns.take(load_functions, load_section)?);
+        report(reporter, "load-functions", comparison.run(load_functions, load_section)?);
     }
     let read = |provider: &dyn Provider| black_box(provider.settings()).is_ok();
     if reporter.wants("read-compiled") {
-        report(reporter, "read-compiled", turns.take(|| read(&compiled), || read(&section))?);
+        report(reporter, "read-compiled", comparison.run(|| read(&compiled), || read(&section))?);
     }
     if reporter.wants("read-functions") {
-        report(reporter, "read-functions", turns.take(|| read(&functions), || read(&section))?);
+        report(reporter, "read-functions", comparison.run(|| read(&functions), || read(&section))?);
     }
     Ok(())
 }
 
 fn report(reporter: &mut Reporter, figure: &'static str, [ours, theirs]: [Vec<f64>; 2]) {
     let peer = Some(("section", theirs));
-    reporter.report(&Measured { figure, unit: "ns", better: Better::Lower, ours, peer });
+    reporter.report(&Measurement { figure, unit: "ns", better: Better::Lower, ours, peer });
 }
 
 #[derive(Clone, Copy)]
-struct Turns {
+struct Comparison {
     runs: u32,
     times: u32,
 }
 
-impl Turns {
-    /// Nanoseconds of each side, one value per run; the sides take turns.
-    fn take(self, ours: impl Fn() -> bool, theirs: impl Fn() -> bool) -> Result<[Vec<f64>; 2]> {
+impl Comparison {
+    /// Returns the nanoseconds per call of each side, one value per run; the sides take turns.
+    fn run(self, ours: impl Fn() -> bool, theirs: impl Fn() -> bool) -> Result<[Vec<f64>; 2]> {
         let mut values = [Vec::new(), Vec::new()];
         for _ in 0..self.runs {
             let mut slices = [Vec::new(), Vec::new()];
@@ -93,7 +93,7 @@ impl Turns {
         let begun = Instant::now();
         for _ in 0..times {
             if !black_box(side()) {
-                return Err("settings that were good are refused".into());
+                return Err("valid settings were refused".into());
             }
         }
         Ok(begun.elapsed().as_nanos() as f64 / f64::from(times))

@@ -1,5 +1,5 @@
-//! The demo's bookshop, made larger, with its index: prepared once, copied for every run, so that both sides begin from
-//! the same files.
+//! The demo's bookshop, made larger, with its index. It is prepared once and copied for every run, so that both sides
+//! begin from the same files.
 
 use std::{
     net::TcpListener,
@@ -19,17 +19,17 @@ use tempfile::TempDir;
 use crate::Result;
 
 const SEED: u64 = 7;
-/// Nothing here takes so long, except on a machine that hangs.
+/// Only a machine that hangs needs longer.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A folder with configuration, database and data; gone with the value.
+/// A folder with configuration, database and data; it is deleted with the value.
 pub struct Shop {
     folder: TempDir,
     pub config: Config,
 }
 
 impl Shop {
-    /// The application's tables, filled; no triggers.
+    /// Creates the application's tables, filled, without triggers.
     pub fn bare(books: i64) -> Result<Shop> {
         let folder = tempfile::Builder::new().prefix("honeyflow-bench-").tempdir()?;
         let config = write_config(folder.path())?;
@@ -40,7 +40,7 @@ impl Shop {
         Ok(shop)
     }
 
-    /// With our tables and triggers.
+    /// Like [`Shop::bare`], with our tables and triggers.
     pub async fn captured(books: i64) -> Result<Shop> {
         let shop = Shop::bare(books)?;
         let source = OpenSource::open(&shop.config, &shop.config.sources[0]).await?;
@@ -48,7 +48,7 @@ impl Shop {
         Ok(shop)
     }
 
-    /// With an index that holds every book, and nothing waiting.
+    /// Like [`Shop::captured`], with an index that contains every book, and an empty outbox.
     pub async fn indexed(books: i64) -> Result<Shop> {
         let shop = Shop::captured(books).await?;
         let (node, service) = Node::open(&shop.config, &Options::default()).await?;
@@ -66,7 +66,7 @@ impl Shop {
         let folder = tempfile::Builder::new().prefix("honeyflow-bench-").tempdir()?;
         copy_folder(self.path(), folder.path())?;
         let config = write_config(folder.path())?;
-        // What was just copied is not to be written back while something is measured.
+        // Writes the copied files to the disk now, and not while something is measured.
         rustix::fs::sync();
         Ok(Shop { folder, config })
     }
@@ -79,12 +79,12 @@ impl Shop {
         self.path().join("shop.db")
     }
 
-    /// As the application opens it.
+    /// Opens the database as the application does.
     pub fn connect(&self) -> Result<Connection> {
         Ok(shop::open(&self.database())?)
     }
 
-    /// Every book changes, in one transaction: as many events of as many keys.
+    /// Changes every book in one transaction; returns the number of events, one for each key.
     pub fn change_every_book(&self) -> Result<i64> {
         let connection = self.connect()?;
         connection.execute("update book set revision = revision + 1", [])?;
@@ -93,7 +93,8 @@ impl Shop {
         Ok(waiting)
     }
 
-    /// Connections and indexes are closed by their own threads; none of their files may change while they are copied.
+    /// Waits until the threads of connections and indexes have closed their files: none may change while they are
+    /// copied.
     fn wait_until_closed(&self) -> Result<()> {
         let begun = Instant::now();
         let is_open = || -> std::io::Result<bool> {
@@ -109,7 +110,7 @@ impl Shop {
         Ok(self.connect()?.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?)
     }
 
-    /// Blocks until the outbox is empty; says when that was seen.
+    /// Blocks until the outbox is empty; returns when that was seen.
     pub fn wait_until_empty(&self) -> Result<Instant> {
         let connection = self.connect()?;
         let mut any = connection.prepare("select exists(select 1 from honeyflow_outbox)")?;
@@ -126,13 +127,13 @@ impl Shop {
     }
 }
 
-/// Runs the node as `start` does, on a port of its own.
+/// Runs the node as `start` does, on its own port.
 pub fn run(node: &Node, config: &Config, service: Service) -> Result<Running> {
     let listener = surface::bind(config.node.listen)?;
     Ok(node.run(config, service, listener)?)
 }
 
-/// The demo's, with another port: several nodes may run on this machine.
+/// Writes the demo's configuration with another port: several nodes may run on this machine.
 fn write_config(folder: &Path) -> Result<Config> {
     let mut config = demo::write_config(folder)?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -142,7 +143,7 @@ fn write_config(folder: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// More books like those of the demo.
+/// Adds books like those of the demo.
 fn extend(connection: &mut Connection, books: i64) -> Result<()> {
     let mut dice = Dice::new(SEED + 1);
     let transaction = connection.transaction()?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench <name>`: measurements, built as published binaries are. Standard output belongs to the figures.
+//! `cargo xtask bench <name>`: runs a benchmark, built with the profile of published binaries. Only figures go to standard output.
 
 use crate::error::Error;
 use crate::{Command, metadata, process};

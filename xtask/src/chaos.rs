@@ -22,7 +22,7 @@ fn run(arguments: &[String]) -> Result<(), Error> {
     if !metadata::Metadata::of_members()?.packages.iter().any(|package| package.name == PACKAGE) {
         return Err(Error::failed(format!("this tree has no package `{PACKAGE}`; nothing was run")));
     }
-    // The others are made of the campaign's own binary and of servers.
+    // The other campaigns need only their own binary and servers.
     if name == "embedded" {
         process::stage("build", || process::run(process::cargo(["build", "--release", "--package", "honeyflow"])))?;
     }

@@ -1,4 +1,4 @@
-//! The two ways a command ends badly: it was asked wrongly, or its answer is no.
+//! The two ways in which a command fails: wrong usage, or a negative result.
 
 use std::fmt;
 use std::process::ExitCode;

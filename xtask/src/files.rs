@@ -1,4 +1,4 @@
-//! The files of the repository: what git knows or would add; in a tree without git, what lies there.
+//! Lists the files of the repository: those that git tracks or would add; in a tree without git, all files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::error::Error;
 
-/// Folders that hold what was made, not what was written.
+/// Folders of generated files.
 const MADE: &[&str] = &["target", ".git", "node_modules"];
 
 /// Paths relative to `root`, sorted.

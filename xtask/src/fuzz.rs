@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: the tests that spoil what servers send, for as long as one likes instead of for a few seeds each. What
-//! fails names its seed; `--seed` begins there.
+//! `cargo xtask fuzz`: runs the tests that corrupt what servers send, for a given time instead of for a few seeds. A
+//! failing test prints its seed; `--seed` starts there.
 
 use crate::error::Error;
 use crate::{Command, process};
@@ -11,13 +11,13 @@ pub const COMMAND: Command = Command {
     run,
 };
 
-/// Not optimised: sums that overflow are found that way.
+/// Without optimisation, so that integer overflow panics.
 const TESTS: &[&[&str]] = &[
     &["test", "--package", "honeyflow-cassandra", "--test", "it", "hostile::", "--", "--nocapture"],
-    // What a search server says about its cluster: by cases instead of seeds.
+    // What a search server reports about its cluster: these tests count cases instead of seeds.
     &["test", "--package", "honeyflow-sink-search", "--lib", "sniff::"],
 ];
-/// About as many as a second is enough for.
+/// About the number of cases that run in one second.
 const CASES_PER_SECOND: u64 = 2000;
 
 fn run(arguments: &[String]) -> Result<(), Error> {
@@ -33,7 +33,7 @@ fn run(arguments: &[String]) -> Result<(), Error> {
     })
 }
 
-/// Seconds, and the first seed.
+/// The duration in seconds, and the first seed.
 fn read(arguments: &[String]) -> Result<(u64, u64), Error> {
     let (mut seconds, mut seed) = (60, 0);
     let mut words = arguments.iter();

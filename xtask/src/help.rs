@@ -1,4 +1,4 @@
-//! `cargo xtask help`: what there is.
+//! `cargo xtask help`: lists the commands.
 
 use crate::error::Error;
 use crate::{COMMANDS, Command};

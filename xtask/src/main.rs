@@ -1,4 +1,4 @@
-//! `cargo xtask`: the one door for developers. One file per command; this one only finds the right command.
+//! `cargo xtask`: the commands of developers. Each command has its own file; this one finds the right command.
 //!
 //! Exit codes: 0 done, 1 a negative result, 2 wrong usage.
 
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use error::Error;
 
-/// What a developer can ask for: the word, how to write it, what it does.
+/// A command: its name, its usage, what it does.
 struct Command {
     name: &'static str,
     usage: &'static str,

@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about the packages of the tree, reduced to what the checks ask.
+//! Reads from `cargo metadata` what the checks need to know about packages.
 
 use std::path::PathBuf;
 
@@ -20,18 +20,33 @@ pub struct Metadata {
 pub struct Package {
     pub name: String,
     pub version: String,
-    /// None for a package on this disk.
+    /// `None` for a package of this workspace.
     pub source: Option<String>,
     pub license: Option<String>,
     pub manifest_path: String,
-    /// Where it may be published; none: anywhere, empty: nowhere.
+    /// The registries where it may be published; `None`: any, empty: none.
     #[serde(default)]
     publish: Option<Vec<String>>,
     #[serde(default)]
     pub targets: Vec<Target>,
-    /// `[package.metadata]`, which cargo leaves to us.
+    #[serde(default)]
+    pub dependencies: Vec<Dependency>,
+    /// `[package.metadata]`, which cargo does not interpret.
     #[serde(default)]
     metadata: serde_json::Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Dependency {
+    name: String,
+    rename: Option<String>,
+}
+
+impl Dependency {
+    /// The name by which Rust code refers to it.
+    pub fn name_in_code(&self) -> String {
+        self.rename.as_ref().unwrap_or(&self.name).replace('-', "_")
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,13 +61,13 @@ impl Metadata {
         read(&["--no-deps"])
     }
 
-    /// Members and all their dependencies, for every platform. Without network, packages of other platforms may not
-    /// be on this disk: then those of this one.
+    /// Members and all their dependencies, for every platform. Without network, packages of other platforms may be
+    /// missing on this disk; then it reads only those of this platform.
     pub fn of_everything() -> Result<Self, Error> {
         let locked: &[&str] = if process::in_ci() { &["--locked"] } else { &[] };
         read(locked).or_else(|_| {
             let host = host_platform()?;
-            eprintln!("packages of other platforms cannot be had; looking at those of {host} only");
+            eprintln!("cannot fetch packages of other platforms; checking those of {host} only");
             read(&[locked, &["--offline", "--filter-platform", &host]].concat())
         })
     }
@@ -62,7 +77,7 @@ impl Metadata {
         let mut servers = Vec::new();
         for package in &self.packages {
             for word in package.metadata["honeyflow"]["services"].as_array().into_iter().flatten() {
-                let server = word.as_str().and_then(Server::named);
+                let server = word.as_str().and_then(Server::from_name);
                 servers.push(
                     server.ok_or_else(|| {
                         Error::failed(format!("{}: no server is called {word}", package.manifest_path))
@@ -75,7 +90,7 @@ impl Metadata {
         Ok(servers)
     }
 
-    /// Those that others use.
+    /// The members that may be published.
     pub fn published(&self) -> impl Iterator<Item = &str> {
         let may = |package: &&Package| package.publish.as_ref().is_none_or(|places| !places.is_empty());
         self.packages.iter().filter(may).map(|package| package.name.as_str())
@@ -87,7 +102,7 @@ impl Metadata {
     }
 }
 
-/// Says plainly that a command has nothing to run yet, instead of cargo's message about package specifications.
+/// Fails with a clear message if the binary does not exist, instead of cargo's message about package specifications.
 pub fn require_binary(package: &str, binary: &str) -> Result<(), Error> {
     if Metadata::of_members()?.has_binary(package, binary) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `cargo xtask model`: every future of a small hive to a stated depth. Arguments go to the model as they are.
+//! `cargo xtask model`: explores every order of events in a small hive to a given depth. It passes its arguments to the model.
 
 use crate::error::Error;
 use crate::{Command, metadata, process};
@@ -6,7 +6,7 @@ use crate::{Command, metadata, process};
 pub const COMMAND: Command = Command {
     name: "model",
     usage: "model [--faults N] [--first MS] [--next MS]",
-    about: "explore every way in which so many faults can fall into a small hive",
+    about: "explore every order in which a given number of faults can hit a small hive",
     run,
 };
 

@@ -1,6 +1,6 @@
-//! The nearest right word to one that was mistyped.
+//! Finds the known word that is nearest to a mistyped one.
 
-/// The known word with the smallest edit distance, if it is near enough to be meant.
+/// Returns the known word with the smallest edit distance, if that is small enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

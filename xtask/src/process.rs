@@ -1,4 +1,4 @@
-//! Running other programs from the root of the repository, each stage with its name and its time.
+//! Runs other programs from the root of the repository, and prints the name and time of each stage.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
@@ -8,24 +8,24 @@ use crate::error::Error;
 
 /// The root of the repository: the parent of this crate's folder.
 pub fn root() -> PathBuf {
-    // Cargo says at run time where it found the crate; the compiled-in path is for a binary started by hand.
+    // Cargo sets the variable at run time; the compiled-in path serves a binary that was started by hand.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// Continuous integration: nothing may be left out, nothing may be changed on the way.
+/// Whether this is continuous integration, where no suite may be skipped and no file changed.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// The cargo that runs us, in the root of the repository.
+/// A command of the cargo that runs this program, in the root of the repository.
 pub fn cargo<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     command
 }
 
-/// Runs one named stage and prints its time, whether it went well or not.
+/// Runs one named stage and prints its time, whether it succeeds or fails.
 pub fn stage<T>(name: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     eprintln!("── {name}");
     let begun = Instant::now();
@@ -35,13 +35,13 @@ pub fn stage<T>(name: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T
     result
 }
 
-/// Runs a program with our own standard streams; anything but success is a failure.
+/// Runs a program with this program's standard streams; any exit code but 0 is a failure.
 pub fn run(mut command: Command) -> Result<(), Error> {
     let status = command.status().map_err(|error| cannot_start(&command, &error))?;
     succeeded(&command, status)
 }
 
-/// Runs a program and takes its standard output; the rest is ours.
+/// Runs a program and returns its standard output; its standard error goes to ours.
 pub fn output(mut command: Command) -> Result<String, Error> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(&command, &error))?;
     succeeded(&command, output.status)?;

@@ -1,7 +1,7 @@
-//! `cargo xtask publish`: whether the crates that others use could be published, without doing it. Each is packed, and
-//! compiled from what is in the package and from the others' packages alone.
+//! `cargo xtask publish`: checks that the crates under `lib` can be published, without publishing them. It packs each
+//! crate and compiles it from the packages alone.
 //!
-//! In a folder of its own each time: cargo never looks again at a package of a version that it has seen at the same place.
+//! Each run uses a new folder, because cargo caches a package by version and path.
 
 use crate::error::Error;
 use crate::metadata::Metadata;
@@ -26,7 +26,7 @@ fn run(arguments: &[String]) -> Result<(), Error> {
         command.args(["--package", package]);
     }
     let result = process::stage("publish", || process::run(command));
-    // What is left there is of no use to anybody.
+    // The folder has no further use.
     let _ = std::fs::remove_dir_all(&folder);
     result
 }

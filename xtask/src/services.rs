@@ -1,6 +1,6 @@
-//! `cargo xtask services up|down|list`: private servers for tests and for people, under `target/services`.
+//! `cargo xtask services up|down|list`: private servers for tests and for developers, under `target/services`.
 //!
-//! What is printed on standard output is the answer: a line for each server, or an object with `--output json`.
+//! Standard output has one line for each server, or one object with `--output json`.
 
 use honeyflow_services::{Server, Services, State};
 use serde_json::{Value, json};
@@ -17,41 +17,41 @@ pub const COMMAND: Command = Command {
 
 const VERBS: [&str; 3] = ["up", "down", "list"];
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct Arguments {
     verb: &'static str,
     servers: Vec<Server>,
     json: bool,
 }
 
 fn run(arguments: &[String]) -> Result<(), Error> {
-    let asked = read(arguments)?;
+    let arguments = read(arguments)?;
     let services = Services::of_target();
-    match asked.verb {
-        "up" => up(&services, &asked),
-        "down" => down(&services, &asked),
+    match arguments.verb {
+        "up" => up(&services, &arguments),
+        "down" => down(&services, &arguments),
         _ => {
-            for server in &asked.servers {
-                print(asked.json, &about(&services, *server));
+            for server in &arguments.servers {
+                print(arguments.json, &about(&services, *server));
             }
             Ok(())
         }
     }
 }
 
-fn read(arguments: &[String]) -> Result<Asked, Error> {
+fn read(arguments: &[String]) -> Result<Arguments, Error> {
     let Some((word, rest)) = arguments.split_first() else {
         return Err(Error::Usage(format!("up, down or list? cargo xtask {}", COMMAND.usage)));
     };
     let verb = VERBS.into_iter().find(|verb| verb == word).ok_or_else(|| Error::unknown("verb", word, VERBS))?;
-    let mut asked = Asked { verb, servers: Vec::new(), json: false };
+    let mut arguments = Arguments { verb, servers: Vec::new(), json: false };
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--output" => match words.next().map(String::as_str) {
-                Some("json") => asked.json = true,
-                Some("text") => asked.json = false,
+                Some("json") => arguments.json = true,
+                Some("text") => arguments.json = false,
                 other => {
                     return Err(Error::unknown("output", other.unwrap_or_default(), ["json", "text"]));
                 }
@@ -59,26 +59,26 @@ fn read(arguments: &[String]) -> Result<Asked, Error> {
             option if option.starts_with('-') => {
                 return Err(Error::unknown("option of services", option, ["--output"]));
             }
-            name => asked.servers.push(Server::named(name).ok_or_else(|| {
+            name => arguments.servers.push(Server::from_name(name).ok_or_else(|| {
                 Error::Usage(format!("unknown server `{name}`; there are {}", Server::ALL.map(Server::name).join(", ")))
             })?),
         }
     }
-    if asked.servers.is_empty() {
-        asked.servers = Server::ALL.to_vec();
+    if arguments.servers.is_empty() {
+        arguments.servers = Server::ALL.to_vec();
     }
-    Ok(asked)
+    Ok(arguments)
 }
 
-fn up(services: &Services, asked: &Asked) -> Result<(), Error> {
+fn up(services: &Services, arguments: &Arguments) -> Result<(), Error> {
     let mut failed = Vec::new();
-    for (server, result) in services.up(&asked.servers).map_err(|error| Error::failed(error.to_string()))? {
+    for (server, result) in services.up(&arguments.servers).map_err(|error| Error::failed(error.to_string()))? {
         match result {
             Ok(service) => {
                 if let Some(time) = service.started_in {
                     eprintln!("{server}: started in {:.1} s", time.as_secs_f64());
                 }
-                print(asked.json, &about(services, server));
+                print(arguments.json, &about(services, server));
             }
             Err(error) => {
                 eprintln!("{server}: {error}");
@@ -89,13 +89,13 @@ fn up(services: &Services, asked: &Asked) -> Result<(), Error> {
     if failed.is_empty() { Ok(()) } else { Err(Error::failed(format!("not running: {}", failed.join(", ")))) }
 }
 
-fn down(services: &Services, asked: &Asked) -> Result<(), Error> {
-    let stopped = services.down(&asked.servers).map_err(|error| Error::failed(error.to_string()))?;
+fn down(services: &Services, arguments: &Arguments) -> Result<(), Error> {
+    let stopped = services.down(&arguments.servers).map_err(|error| Error::failed(error.to_string()))?;
     for (server, ran) in stopped {
         if ran {
             eprintln!("{server}: stopped");
         }
-        print(asked.json, &about(services, server));
+        print(arguments.json, &about(services, server));
     }
     Ok(())
 }
@@ -129,14 +129,14 @@ fn print(as_json: bool, about: &Value) {
 mod tests {
     use super::*;
 
-    fn typed(line: &str) -> Result<Asked, Error> {
+    fn typed(line: &str) -> Result<Arguments, Error> {
         read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn names_and_output_are_read_in_any_order() {
-        let asked = typed("up redis --output json postgres").unwrap();
-        assert_eq!(asked, Asked { verb: "up", servers: vec![Server::Redis, Server::Postgres], json: true });
+        let arguments = typed("up redis --output json postgres").unwrap();
+        assert_eq!(arguments, Arguments { verb: "up", servers: vec![Server::Redis, Server::Postgres], json: true });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: whole clusters on a simulated clock, one seed each. Arguments go to the simulator as they are.
+//! `cargo xtask sim`: runs whole clusters on a simulated clock, one per seed. It passes its arguments to the simulator.
 
 use crate::error::Error;
 use crate::{Command, metadata, process};

@@ -1,8 +1,8 @@
-//! `cargo xtask spec`: which requirements of `docs/spec` no test names, and which tests name what `docs/spec` does
-//! not know. It reports; only `--strict` makes gaps a failure.
+//! `cargo xtask spec`: lists requirements of `docs/spec` that no test names, and tests that name an unknown
+//! requirement. Gaps are a failure only with `--strict`.
 
 mod id;
-mod known;
+mod requirements;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::{Command, files, process};
 use id::Id;
-use known::Known;
+use requirements::Requirements;
 use scan::Mention;
 
 pub const COMMAND: Command = Command {
@@ -32,13 +32,13 @@ struct Options {
     strict: bool,
 }
 
-/// What was found, in the form that `--output json` prints.
+/// The findings, as `--output json` prints them.
 #[derive(Debug, Serialize)]
 struct Report {
     requirements: usize,
     tested: usize,
     untested: Vec<String>,
-    /// Names of tests that the specification asks for and the tree does not have.
+    /// Tests that the specification names and the tree does not have.
     missing_tests: Vec<String>,
     unknown: Vec<Mention>,
 }
@@ -46,7 +46,7 @@ struct Report {
 fn run(arguments: &[String]) -> Result<(), Error> {
     let options = parse(arguments)?;
     let root = process::root();
-    let mut known = Known::default();
+    let mut requirements = Requirements::default();
     let mut mentions = Vec::new();
     let mut functions = BTreeSet::new();
     for path in files::of_repository(&root)? {
@@ -55,16 +55,16 @@ fn run(arguments: &[String]) -> Result<(), Error> {
             fs::read_to_string(root.join(&path)).map_err(|error| Error::failed(format!("{}: {error}", path.display())))
         };
         if path.starts_with("docs/spec") && is("md") {
-            known.read(&path.display().to_string(), &read()?).map_err(Error::Failed)?;
+            requirements.read(&path.display().to_string(), &read()?).map_err(Error::Failed)?;
         } else if is("rs") && TESTED.iter().any(|folder| path.starts_with(folder)) {
             scan::scan(&path.display().to_string(), &read()?, &mut mentions, &mut functions);
         }
     }
-    let report = compare(&known, mentions, &functions);
+    let report = compare(&requirements, mentions, &functions);
     if options.json {
         println!("{}", serde_json::to_string(&report).map_err(|error| Error::failed(error.to_string()))?);
     } else {
-        print(&report, &known);
+        print(&report, &requirements);
     }
     let complete = report.untested.is_empty() && report.unknown.is_empty() && report.missing_tests.is_empty();
     if options.strict && !complete { Err(Error::failed("docs/spec and the tests do not agree")) } else { Ok(()) }
@@ -87,20 +87,20 @@ fn parse(arguments: &[String]) -> Result<Options, Error> {
     Ok(options)
 }
 
-fn compare(known: &Known, mentions: Vec<Mention>, functions: &BTreeSet<String>) -> Report {
+fn compare(requirements: &Requirements, mentions: Vec<Mention>, functions: &BTreeSet<String>) -> Report {
     let named: BTreeSet<Id> = mentions.iter().map(|mention| mention.id).collect();
     let untested: Vec<String> =
-        known.living().filter(|(id, _)| !named.contains(id)).map(|(id, _)| id.to_string()).collect();
-    let missing_tests = known.tests().filter(|name| !functions.contains(*name)).map(str::to_owned).collect();
-    let requirements = known.living().count();
-    let unknown = mentions.into_iter().filter(|mention| !known.has(mention.id)).collect();
-    Report { requirements, tested: requirements - untested.len(), untested, missing_tests, unknown }
+        requirements.living().filter(|(id, _)| !named.contains(id)).map(|(id, _)| id.to_string()).collect();
+    let missing_tests = requirements.tests().filter(|name| !functions.contains(*name)).map(str::to_owned).collect();
+    let count = requirements.living().count();
+    let unknown = mentions.into_iter().filter(|mention| !requirements.has(mention.id)).collect();
+    Report { requirements: count, tested: count - untested.len(), untested, missing_tests, unknown }
 }
 
-fn print(report: &Report, known: &Known) {
+fn print(report: &Report, requirements: &Requirements) {
     let untested: BTreeSet<&str> = report.untested.iter().map(String::as_str).collect();
     let mut by_file: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-    for (id, file) in known.living() {
+    for (id, file) in requirements.living() {
         let (count, gaps) = by_file.entry(file).or_default();
         *count += 1;
         if untested.contains(id.to_string().as_str()) {
@@ -131,13 +131,13 @@ mod tests {
 
     #[test]
     fn gaps_and_strangers_are_told_apart() {
-        let mut known = Known::default();
-        known.read("docs/spec/a.md", "- **OB-7** One.\n- **OB-8** Two.\n  Tests: `two_by_name`.\n").unwrap();
+        let mut requirements = Requirements::default();
+        requirements.read("docs/spec/a.md", "- **OB-7** One.\n- **OB-8** Two.\n  Tests: `two_by_name`.\n").unwrap();
         let mut mentions = Vec::new();
         let mut functions = BTreeSet::new();
         let code = "#[test]\nfn ob_7_key_change() {}\n#[test]\nfn ob_99_stranger() {}\n";
         scan::scan("a.rs", code, &mut mentions, &mut functions);
-        let report = compare(&known, mentions, &functions);
+        let report = compare(&requirements, mentions, &functions);
         assert_eq!((report.requirements, report.tested), (2, 1));
         assert_eq!(report.untested, ["OB-8"]);
         assert_eq!(report.missing_tests, ["two_by_name"]);
@@ -152,16 +152,16 @@ mod tests {
         assert!(matches!(parse(&words("--output")), Err(Error::Usage(_))));
     }
 
-    /// The documents themselves: every line that begins like a requirement can be read, and no id stands twice.
+    /// Every line of the documents that begins like a requirement can be parsed, and no id occurs twice.
     #[test]
     fn documents_of_the_tree_are_readable() {
         let root = process::root();
-        let mut known = Known::default();
+        let mut requirements = Requirements::default();
         for path in files::of_repository(&root).unwrap() {
             if path.starts_with("docs/spec") {
-                known.read(&path.display().to_string(), &fs::read_to_string(root.join(&path)).unwrap()).unwrap();
+                requirements.read(&path.display().to_string(), &fs::read_to_string(root.join(&path)).unwrap()).unwrap();
             }
         }
-        assert!(known.living().count() > 400, "only {} requirements", known.living().count());
+        assert!(requirements.living().count() > 400, "only {} requirements", requirements.living().count());
     }
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: everything. First `check`, then all tests of the workspace beside the servers they need, several
-//! programs at a time; at the end one line says how many passed, failed and were skipped.
+//! `cargo xtask test`: runs `check`, then starts the servers and runs all tests of the workspace, several programs at a
+//! time. The last line says how many tests passed, failed and were skipped.
 //!
-//! A suite that cannot run prints `SKIPPED <suite>: <reason>` on a line of standard output. Where all are required
-//! (`--require-all`, or `CI=true`) that is a failure.
+//! A suite that cannot run prints `SKIPPED <suite>: <reason>` on a line of standard output. With
+//! `--require-all`, or with `CI=true`, a skipped suite is a failure.
 
 mod lanes;
 mod programs;
@@ -26,7 +26,7 @@ pub const COMMAND: Command = Command {
 
 const OPTIONS: [&str; 2] = ["--require-all", "--no-services"];
 
-/// Everything the tests are made of, before the first server starts: none waits beside a compiler.
+/// Compiles all tests before the first server starts, so that servers do not compete with the compiler.
 const COMPILE: &[&str] =
     &["test", "--workspace", "--all-features", "--no-run", "--message-format", "json-render-diagnostics"];
 
@@ -39,7 +39,7 @@ fn run(arguments: &[String]) -> Result<(), Error> {
     let begun = Instant::now();
     let mut tally = Tally::default();
     let result = run_stages(&mut tally, !has("--no-services"));
-    // What did not even compile has no failed test, and has failed all the same.
+    // A failed build has no failed test, but the run has failed.
     if result.is_err() && tally.failed() == 0 {
         tally.count_failed();
     }
@@ -66,7 +66,7 @@ fn run_stages(tally: &mut Tally, with_services: bool) -> Result<(), Error> {
     })?;
     let programs = process::stage("compile", || programs::of_messages(&process::output(process::cargo(COMPILE))?))?;
     let members = Metadata::of_members()?;
-    // Stopped when this function is left, whichever way.
+    // Dropping it stops the servers, also when this function returns an error.
     let _servers = if with_services {
         Some(process::stage("services", || Servers::start(&members.services()?, tally))?)
     } else {

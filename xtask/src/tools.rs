@@ -1,5 +1,5 @@
-//! Programs that some suites need: a browser for the page, the `sqlite3` program for the tour, `faketime` for clocks that
-//! are wrong. On Debian, for root, they are installed when they are missing; elsewhere the suites say that they were skipped.
+//! Programs that some suites need: a browser for the page, `sqlite3` for the tour, `faketime` for wrong clocks. On Debian,
+//! as root, missing ones are installed; elsewhere the suites report that they were skipped.
 
 use std::process::{Command, Stdio};
 
@@ -17,8 +17,8 @@ const TOOLS: &[Tool] = &[
     Tool { program: "faketime", package: "faketime" },
 ];
 
-/// Installs what is missing, where that can be done, and prints what there is. What cannot be had is no failure here:
-/// the suite that needs it says so.
+/// Installs missing programs where possible, and prints the versions. A program that cannot be installed is no failure
+/// here: the suite that needs it reports it.
 pub fn provide() {
     let missing: Vec<&str> = TOOLS.iter().filter(|tool| !is_there(tool.program)).map(|tool| tool.package).collect();
     if !missing.is_empty()
@@ -35,7 +35,7 @@ fn is_there(program: &str) -> bool {
     install::program(program).is_some()
 }
 
-/// The first line it says of itself.
+/// The first line of the program's version text.
 fn version(program: &str) -> String {
     let said = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
     let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! So many requests at a time for so long: how many were answered, how long the slowest took, what they cost here.
+//! A fixed number of requests at a time, for a fixed time: the throughput, the 99th percentile, and the processor time
+//! of this process.
 
 use std::{
     sync::{
@@ -14,21 +15,21 @@ use super::side::Side;
 use crate::Result;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum Operation {
     Put,
     Get,
 }
 
-pub struct Came {
+pub struct LoadResult {
     pub per_second: f64,
     pub p99_us: f64,
-    /// Of this process, in microseconds for each request.
+    /// Processor time of this process, in microseconds per request.
     pub cpu_us: f64,
 }
 
 const KEYS: i64 = 10_000;
 
-pub async fn run<S: Side>(side: &Arc<S>, what: What, at_a_time: u32, time: Duration) -> Result<Came> {
+pub async fn run<S: Side>(side: &Arc<S>, operation: Operation, at_a_time: u32, time: Duration) -> Result<LoadResult> {
     let next = Arc::new(AtomicI64::new(0));
     let (begun, spent) = (Instant::now(), processor_time());
     let until = begun + time;
@@ -44,9 +45,9 @@ pub async fn run<S: Side>(side: &Arc<S>, what: What, at_a_time: u32, time: Durat
                     }
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     let id = (n % KEYS) as i32;
-                    match what {
-                        What::Put => side.put(id, n).await?,
-                        What::Get => side.get(id).await?,
+                    match operation {
+                        Operation::Put => side.put(id, n).await?,
+                        Operation::Get => side.get(id).await?,
                     }
                     times.push(now.elapsed().as_nanos() as u64);
                 }
@@ -61,10 +62,10 @@ pub async fn run<S: Side>(side: &Arc<S>, what: What, at_a_time: u32, time: Durat
     times.sort_unstable();
     let count = times.len().max(1);
     let p99 = times.get((count * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default();
-    Ok(Came { per_second: count as f64 / took, p99_us: p99 as f64 / 1000.0, cpu_us: spent * 1e6 / count as f64 })
+    Ok(LoadResult { per_second: count as f64 / took, p99_us: p99 as f64 / 1000.0, cpu_us: spent * 1e6 / count as f64 })
 }
 
-/// In seconds, of all threads of this process.
+/// The processor time of all threads of this process, in seconds.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

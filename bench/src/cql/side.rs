@@ -1,4 +1,4 @@
-//! Both drivers as the bench sees them: a number written under a key, and read again.
+//! Both drivers as the bench uses them: write a number under a key, and read it again.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -20,17 +20,18 @@ pub const PUT: &str = "INSERT INTO chaos.t (id, n) VALUES (?, ?) USING TIMESTAMP
 pub const GET: &str = "SELECT n FROM chaos.t WHERE id = ?";
 pub const WITHIN: Duration = Duration::from_secs(10);
 
-/// Where the servers are, and how to be let in.
+/// How to reach the servers of a cluster.
 #[derive(Clone, Default)]
-pub struct Place {
+pub struct ClusterAccess {
     pub servers: Vec<SocketAddr>,
     pub login: Option<(String, String)>,
-    /// From what servers say of themselves to where they are reached.
-    pub stand_ins: Vec<(SocketAddr, SocketAddr)>,
-    /// Without the schema: of servers that have none to show.
+    /// Maps the addresses that the servers report to the addresses where clients reach them.
+    pub translations: Vec<(SocketAddr, SocketAddr)>,
+    /// The servers have no schema: do not fetch it.
     pub bare: bool,
 }
 
+/// One driver under test.
 pub trait Side: Send + Sync + 'static {
     fn put(&self, id: i32, n: i64) -> impl Future<Output = Result<()>> + Send;
     fn get(&self, id: i32) -> impl Future<Output = Result<()>> + Send;
@@ -40,51 +41,51 @@ pub struct Ours {
     pub session: Session,
     put: Statement,
     get: Statement,
-    how: Options,
+    options: Options,
 }
 
 impl Ours {
-    /// The peer knows no other.
+    /// The only version that the peer supports.
     pub const VERSIONS: Versions = Versions { lowest: Version::V4, highest: Version::V4 };
 
-    pub fn session(place: &Place) -> Result<Session> {
-        Self::session_with(place, |_| {})
+    pub fn session(access: &ClusterAccess) -> Result<Session> {
+        Self::session_with(access, |_| {})
     }
 
-    fn session_with(place: &Place, change: impl FnOnce(&mut honeyflow_pool::Settings)) -> Result<Session> {
-        let login = place.login.clone().map(|(user, password)| -> Arc<dyn honeyflow_cassandra::connection::Login> {
+    fn session_with(access: &ClusterAccess, change: impl FnOnce(&mut honeyflow_pool::Settings)) -> Result<Session> {
+        let login = access.login.clone().map(|(user, password)| -> Arc<dyn honeyflow_cassandra::connection::Login> {
             Arc::new(Password { user, password: Secret::Plain(password) })
         });
         let settings = Settings { versions: Self::VERSIONS, login, ..Settings::default() };
         let mut servers = honeyflow_pool::Settings {
-            servers: place.servers.iter().map(ToString::to_string).collect(),
-            translate: Translate { table: place.stand_ins.iter().copied().collect(), hook: None },
+            servers: access.servers.iter().map(ToString::to_string).collect(),
+            translate: Translate { table: access.translations.iter().copied().collect(), hook: None },
             ..honeyflow_pool::Settings::default()
         };
         change(&mut servers);
         Ok(Session::open(settings, servers)?)
     }
 
-    pub async fn open(place: &Place) -> Result<Ours> {
-        Self::open_with(place, |_| {}).await
+    pub async fn open(access: &ClusterAccess) -> Result<Ours> {
+        Self::open_with(access, |_| {}).await
     }
 
-    pub async fn open_with(place: &Place, change: impl FnOnce(&mut honeyflow_pool::Settings)) -> Result<Ours> {
-        let session = Self::session_with(place, change)?;
+    pub async fn open_with(access: &ClusterAccess, change: impl FnOnce(&mut honeyflow_pool::Settings)) -> Result<Ours> {
+        let session = Self::session_with(access, change)?;
         let (put, get) = (session.prepare(PUT).await?, session.prepare(GET).await?);
-        let how = Options::within(WITHIN).consistency(Consistency::LocalQuorum).idempotent();
-        Ok(Ours { session, put, get, how })
+        let options = Options::within(WITHIN).consistency(Consistency::LocalQuorum).idempotent();
+        Ok(Ours { session, put, get, options })
     }
 }
 
 impl Side for Ours {
     async fn put(&self, id: i32, n: i64) -> Result<()> {
-        self.session.execute(&self.put, (id, n, n), &self.how).await?;
+        self.session.execute(&self.put, (id, n, n), &self.options).await?;
         Ok(())
     }
 
     async fn get(&self, id: i32) -> Result<()> {
-        let rows = self.session.execute(&self.get, (id,), &self.how).await?.into_rows();
+        let rows = self.session.execute(&self.get, (id,), &self.options).await?.into_rows();
         std::hint::black_box(rows.first::<(i64,)>()?);
         Ok(())
     }
@@ -97,8 +98,8 @@ pub struct Theirs {
 }
 
 impl Theirs {
-    /// Token-aware, as it comes; with `aware`, looking at latencies as well.
-    pub async fn session(place: &Place, aware: bool) -> Result<Peer> {
+    /// Opens a token-aware session; with `aware`, it also prefers servers with a low latency.
+    pub async fn session(access: &ClusterAccess, aware: bool) -> Result<Peer> {
         let policy = DefaultPolicy::builder().token_aware(true);
         let policy = if aware { policy.latency_awareness(LatencyAwarenessBuilder::new()) } else { policy };
         let profile = ExecutionProfile::builder()
@@ -106,24 +107,25 @@ impl Theirs {
             .consistency(PeerConsistency::LocalQuorum)
             .request_timeout(Some(WITHIN));
         let builder = SessionBuilder::new()
-            .known_nodes_addr(place.servers.iter().copied())
-            .fetch_schema_metadata(!place.bare)
+            .known_nodes_addr(access.servers.iter().copied())
+            .fetch_schema_metadata(!access.bare)
             .default_execution_profile_handle(profile.build().into_handle());
-        let builder = match &place.login {
+        let builder = match &access.login {
             Some((user, password)) => builder.user(user, password),
             None => builder,
         };
-        let builder = if place.stand_ins.is_empty() {
+        let builder = if access.translations.is_empty() {
             builder
         } else {
-            let table: std::collections::HashMap<SocketAddr, SocketAddr> = place.stand_ins.iter().copied().collect();
+            let table: std::collections::HashMap<SocketAddr, SocketAddr> =
+                access.translations.iter().copied().collect();
             builder.address_translator(Arc::new(table))
         };
         Ok(builder.build().await?)
     }
 
-    pub async fn open(place: &Place, aware: bool) -> Result<Theirs> {
-        let session = Self::session(place, aware).await?;
+    pub async fn open(access: &ClusterAccess, aware: bool) -> Result<Theirs> {
+        let session = Self::session(access, aware).await?;
         let (mut put, mut get) = (session.prepare(PUT).await?, session.prepare(GET).await?);
         put.set_is_idempotent(true);
         get.set_is_idempotent(true);
@@ -144,8 +146,8 @@ impl Side for Theirs {
     }
 }
 
-/// The table, wherever it is not there yet.
-pub async fn furnish(session: &Session, replicas: u32) -> Result<()> {
+/// Creates the table if it does not exist.
+pub async fn create_table(session: &Session, replicas: u32) -> Result<()> {
     let replication = format!("{{'class': 'NetworkTopologyStrategy', 'datacenter1': {replicas}}}");
     for statement in [
         format!("CREATE KEYSPACE IF NOT EXISTS chaos WITH replication = {replication}"),

@@ -1,17 +1,17 @@
-//! Three nodes behind proxies, one of them 200 ms away: what the others' requests suffer, two seconds after it began.
+//! Three nodes behind proxies, one of them 200 ms away: the latency of all requests, two seconds after the delay began.
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_chaos::pool::{Nodes, proxy::Way};
+use honeyflow_chaos::pool::{Nodes, proxy::LinkMode};
 
 use super::{
     PEER,
-    load::{self, What},
-    side::{self, Ours, Place, Side, Theirs},
+    load::{self, Operation},
+    side::{self, ClusterAccess, Ours, Side, Theirs},
 };
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
 };
 
 const DELAY: Duration = Duration::from_millis(200);
@@ -26,21 +26,21 @@ pub fn pl_183_measure(reporter: &mut Reporter, runtime: &tokio::runtime::Runtime
         return Ok(());
     }
     let nodes = Nodes::start()?;
-    let place = Place {
+    let access = ClusterAccess {
         servers: nodes.proxies().iter().map(|proxy| proxy.address).collect(),
-        stand_ins: nodes.translate().table.into_iter().collect(),
-        ..Place::default()
+        translations: nodes.translate().table.into_iter().collect(),
+        ..ClusterAccess::default()
     };
     let mut rows: [Vec<(f64, f64)>; 3] = Default::default();
     runtime.block_on(async {
-        let furnishing = Ours::session(&place)?;
-        side::furnish(&furnishing, 3).await?;
+        let session = Ours::session(&access)?;
+        side::create_table(&session, 3).await?;
         for _ in 0..reporter.runs {
             let mut each = Vec::new();
-            // Anew each time: what a driver has learnt about the slow one is what is measured.
-            each.push(suffer(&nodes, &Arc::new(Ours::open(&place).await?)).await?);
-            each.push(suffer(&nodes, &Arc::new(Theirs::open(&place, false).await?)).await?);
-            each.push(suffer(&nodes, &Arc::new(Theirs::open(&place, true).await?)).await?);
+            // A new session each time: what a driver learns about the slow node is what is measured.
+            each.push(measure_delay(&nodes, &Arc::new(Ours::open(&access).await?)).await?);
+            each.push(measure_delay(&nodes, &Arc::new(Theirs::open(&access, false).await?)).await?);
+            each.push(measure_delay(&nodes, &Arc::new(Theirs::open(&access, true).await?)).await?);
             for (row, one) in rows.iter_mut().zip(each) {
                 row.push(one);
             }
@@ -56,21 +56,22 @@ pub fn pl_183_measure(reporter: &mut Reporter, runtime: &tokio::runtime::Runtime
         (figures[2], "1/s", Better::Higher, throughput(&ours), (PEER, throughput(&default))),
     ] {
         if reporter.wants(figure) {
-            reporter.report(&Measured { figure, unit, better, ours, peer: Some(peer) });
+            reporter.report(&Measurement { figure, unit, better, ours, peer: Some(peer) });
         }
     }
     Ok(())
 }
 
-/// The p99 in microseconds after the onset, and requests a second from the onset on, as geometric means.
-async fn suffer<S: Side>(nodes: &Nodes, side: &Arc<S>) -> Result<(f64, f64)> {
+/// Returns the p99 in microseconds after the first two seconds, and the requests per second over the whole delay, as
+/// geometric means.
+async fn measure_delay<S: Side>(nodes: &Nodes, side: &Arc<S>) -> Result<(f64, f64)> {
     let (mut p99s, mut throughputs) = (Vec::new(), Vec::new());
     for at_a_time in AT_A_TIME {
-        load::run(side, What::Get, at_a_time, BEFORE).await?;
-        nodes.proxies()[2].set(Way::Late(DELAY));
-        let onset = load::run(side, What::Get, at_a_time, ONSET).await;
-        let after = load::run(side, What::Get, at_a_time, SLICE).await;
-        nodes.proxies()[2].set(Way::Open);
+        load::run(side, Operation::Get, at_a_time, BEFORE).await?;
+        nodes.proxies()[2].set(LinkMode::Late(DELAY));
+        let onset = load::run(side, Operation::Get, at_a_time, ONSET).await;
+        let after = load::run(side, Operation::Get, at_a_time, SLICE).await;
+        nodes.proxies()[2].set(LinkMode::Open);
         let (onset, after) = (onset?, after?);
         eprintln!("  {at_a_time:>4}: p99 {:.0} us, {:.0} 1/s", after.p99_us, after.per_second);
         p99s.push(after.p99_us);

@@ -1,4 +1,4 @@
-//! On a server of the bench's own, as it comes: commits wait for the disk.
+//! PostgreSQL with its default settings, on a server that only the bench uses: commits wait for the disk.
 
 use std::{
     fmt::Write,
@@ -31,7 +31,7 @@ pub fn open() -> Result<Option<Box<dyn Bench>>> {
     let runtime = crate::runtime()?;
     let (hive, term, connection) = runtime.block_on(async {
         let hive = PostgresHive::open(&Options::new(server.url()))?;
-        let term = super::take(&hive).await?;
+        let term = super::take_lease(&hive).await?;
         let mut connection = PgConnection::connect(server.url()).await?;
         connection.execute(raw_sql(TABLE)).await?;
         Ok::<_, crate::Error>((hive, term, connection))
@@ -40,7 +40,7 @@ pub fn open() -> Result<Option<Box<dyn Bench>>> {
 }
 
 impl Postgres {
-    /// The ids of rows that are there now.
+    /// Inserts rows and returns their ids.
     async fn fill(&mut self) -> Result<String> {
         let first = self.next;
         self.next += ROWS;

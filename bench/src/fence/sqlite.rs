@@ -1,4 +1,4 @@
-//! In a file of the bench's own, in WAL mode; commits wait for the disk.
+//! SQLite in WAL mode, in a file that only the bench uses: commits wait for the disk.
 
 use std::{
     path::PathBuf,
@@ -15,7 +15,7 @@ use super::{Bench, ROWS};
 use crate::Result;
 
 const DELETE: &str = "delete from bench_row where id in (select value from json_each(?1))";
-/// Between two transactions others get their turn.
+/// The pause between two transactions, in which other writers get their turn.
 const PAUSE: Duration = Duration::from_millis(2);
 
 struct Sqlite {
@@ -33,7 +33,7 @@ pub fn open() -> Result<Option<Box<dyn Bench>>> {
     let file = folder.path().join("shop.db");
     let hive = honeyflow_hive_sqlite::make(&file, HIVE)?;
     let runtime = crate::runtime()?;
-    let term = runtime.block_on(super::take(&hive))?;
+    let term = runtime.block_on(super::take_lease(&hive))?;
     let connection = connect(&file)?;
     connection.execute_batch("create table bench_row (id integer primary key, payload text not null)")?;
     Ok(Some(Box::new(Sqlite { hive, term, connection, next: 1, runtime, file, _folder: folder })))
@@ -46,7 +46,7 @@ fn connect(file: &PathBuf) -> Result<Connection> {
     Ok(connection)
 }
 
-/// The ids of rows that are there now.
+/// Inserts rows and returns their ids.
 fn fill(connection: &mut Connection, first: i64) -> Result<String> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let ids: Vec<i64> = (first..first + ROWS).collect();
@@ -57,14 +57,14 @@ fn fill(connection: &mut Connection, first: i64) -> Result<String> {
     Ok(serde_json::to_string(&ids)?)
 }
 
-fn delete(connection: &mut Connection, ids: &str, shown: Option<&Fence>) -> Result<Duration> {
+fn delete(connection: &mut Connection, ids: &str, fence: Option<&Fence>) -> Result<Duration> {
     let began = Instant::now();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if let Some(fence) = shown {
+    if let Some(fence) = fence {
         let (epoch, holder) = (fence.epoch().0.cast_signed(), fence.holder().to_string());
-        let shown = (HIVE, &**fence.lease(), epoch, holder);
-        if !transaction.prepare_cached(fence::SQLITE)?.exists(shown)? {
-            return Err("the fence does not hold".into());
+        let parameters = (HIVE, &**fence.lease(), epoch, holder);
+        if !transaction.prepare_cached(fence::SQLITE)?.exists(parameters)? {
+            return Err("the fence was refused".into());
         }
     }
     let deleted = transaction.prepare_cached(DELETE)?.execute([ids])?;

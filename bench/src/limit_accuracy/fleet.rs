@@ -1,5 +1,6 @@
-//! `redis-8`, `postgres-8`: the same question put to eight real processes on a real server. They are asked half as much
-//! again as the limit allows, the first of them eight times as often as the last, each request at a random moment of its own.
+//! `redis-8`, `postgres-8`: the same measurement with eight real processes on a real server. They get one and a half
+//! times as many requests as the limit allows, the first process eight times as many as the last, each request at a
+//! random moment.
 
 use std::{
     io::{BufRead, BufReader, Write as _},
@@ -9,25 +10,25 @@ use std::{
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use honeyflow::demo::dice::Dice;
-use honeyflow_chaos::hive::{Backend, Place};
+use honeyflow_chaos::hive::{Backend, StoreLocation};
 use honeyflow_hive::{Hive, limit::Definition, service::Options};
-use honeyflow_invariant::rate::{Given, rate_holds};
+use honeyflow_invariant::rate::{GrantedPermits, rate_holds};
 use honeyflow_runtime::{Clock, time::BootClock};
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter},
+    figure::{Better, Measurement, Reporter},
 };
 
 const NODES: u32 = 8;
 const RATE: u64 = 1_000;
-/// Of the limit's rate.
+/// The demand as a multiple of the limit's rate.
 const DEMAND: f64 = 1.5;
-/// Made, but not counted: everybody gets to know everybody.
+/// The warm-up, in which the nodes get to know each other; its requests are not counted.
 const WARM_UP_S: u64 = 5;
 const SECONDS: u64 = 20;
 
-/// One request: when it came, and whether it was let through.
+/// One request: its time, and whether it was admitted.
 type Request = (u64, bool);
 
 pub fn measure(reporter: &mut Reporter) -> Result<()> {
@@ -35,28 +36,29 @@ pub fn measure(reporter: &mut Reporter) -> Result<()> {
         if !reporter.wants(figure) {
             continue;
         }
-        let (place, _made) = Place::prepare(backend)?;
+        let (location, _guard) = StoreLocation::prepare(backend)?;
         let mut shares = Vec::new();
         for run in 1..=reporter.runs {
-            let requests = one(&place, &format!("fleet-{run}"))?;
+            let requests = one(&location, &format!("fleet-{run}"))?;
             let (ours, central) = (requests.iter().filter(|(_, admitted)| *admitted).count(), central(&requests));
             eprintln!("  {figure}: run {run}, {ours} of {} requests, {central} by a central bucket", requests.len());
             shares.push(ours as f64 / central as f64 * 100.0);
         }
         let peer = Some(("central", vec![100.0; shares.len()]));
-        reporter.report(&Measured { figure, unit: "%", better: Better::Higher, ours: shares, peer });
+        reporter.report(&Measurement { figure, unit: "%", better: Better::Higher, ours: shares, peer });
     }
     Ok(())
 }
 
-/// What was asked for after the warm-up, in the order of time. Every request is held against the limit.
-fn one(place: &Place, hive: &str) -> Result<Vec<Request>> {
+/// Runs one hive and returns the requests after the warm-up, in the order of time. Every request is checked against the
+/// limit.
+fn one(location: &StoreLocation, hive: &str) -> Result<Vec<Request>> {
     let weights: Vec<f64> = (1..=NODES).map(|rank| 1.0 / f64::from(rank)).collect();
     let sum: f64 = weights.iter().sum();
     let mut nodes = Vec::new();
     for (at, weight) in weights.iter().enumerate() {
         let per_second = (RATE as f64 * DEMAND * weight / sum).round();
-        nodes.push(Node::start(place, hive, at, per_second)?);
+        nodes.push(Node::start(location, hive, at, per_second)?);
     }
     for node in &mut nodes {
         node.expect("ready")?;
@@ -69,8 +71,8 @@ fn one(place: &Place, hive: &str) -> Result<Vec<Request>> {
         requests.append(&mut node.requests()?);
     }
     requests.sort_unstable();
-    let given: Vec<Given> = admitted(&requests).map(|at_us| Given { at_us, permits: 1 }).collect();
-    // A permit may be noted later than it was taken, one per node, and the store counts whole milliseconds.
+    let given: Vec<GrantedPermits> = admitted(&requests).map(|at_us| GrantedPermits { at_us, permits: 1 }).collect();
+    // A node may note a permit later than it took it, one per node, and the store counts whole milliseconds.
     let burst = RATE / 5 + u64::from(NODES) + RATE / 1_000;
     if let Some(breach) = rate_holds("api", RATE, burst, &given).first() {
         return Err(format!("the limit was not kept: {breach:?}").into());
@@ -83,7 +85,7 @@ fn admitted(requests: &[Request]) -> impl Iterator<Item = u64> {
     requests.iter().filter(|(_, admitted)| *admitted).map(|(at_us, _)| *at_us)
 }
 
-/// What one bucket that everybody can see would have let through, full to begin with.
+/// The number of requests that one central bucket would have admitted; it is full at the beginning.
 fn central(requests: &[Request]) -> u64 {
     let full = (RATE / 5) as f64;
     let (mut left, mut last_us, mut count) = (full, requests.first().map_or(0, |(at_us, _)| *at_us), 0);
@@ -97,16 +99,16 @@ fn central(requests: &[Request]) -> u64 {
     count
 }
 
-/// A process of this very program; killed when it is dropped.
+/// A process of this program; it is killed when the value is dropped.
 struct Node {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
 impl Node {
-    fn start(place: &Place, hive: &str, at: usize, per_second: f64) -> Result<Node> {
+    fn start(location: &StoreLocation, hive: &str, at: usize, per_second: f64) -> Result<Node> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["fleet-node", place.backend.name(), &place.url, hive])
+            .args(["fleet-node", location.backend.name(), &location.url, hive])
             .args([at.to_string(), per_second.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -123,7 +125,7 @@ impl Node {
 
     fn expect(&mut self, word: &str) -> Result<()> {
         let line = self.line()?;
-        if line == word { Ok(()) } else { Err(format!("a node said {line:?} instead of {word:?}").into()) }
+        if line == word { Ok(()) } else { Err(format!("a node printed {line:?} instead of {word:?}").into()) }
     }
 
     fn go(&mut self) -> Result<()> {
@@ -143,9 +145,9 @@ impl Drop for Node {
     }
 }
 
-/// The body of such a process.
+/// The main function of such a process.
 pub fn node(words: &[String]) -> ExitCode {
-    match crate::runtime().and_then(|runtime| runtime.block_on(be_node(words))) {
+    match crate::runtime().and_then(|runtime| runtime.block_on(run_node(words))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fleet-node: {error}");
@@ -154,12 +156,12 @@ pub fn node(words: &[String]) -> ExitCode {
     }
 }
 
-async fn be_node(words: &[String]) -> Result<()> {
+async fn run_node(words: &[String]) -> Result<()> {
     let [backend, url, hive, at, per_second] = words else {
-        return Err("backend, url, hive, number and rate are wanted".into());
+        return Err("usage: fleet-node BACKEND URL HIVE NUMBER RATE".into());
     };
     let (seed, per_second): (u64, f64) = (at.parse()?, per_second.parse()?);
-    let store = Place::known(backend.parse()?, url).open(hive).await?;
+    let store = StoreLocation::at_url(backend.parse()?, url).open(hive).await?;
     let limit = Definition::parse("api", &format!("{RATE}/s"))?;
     let hive = Hive::join(store, Options::named(format!("node-{at}")).limit(limit)).await?;
     let api = hive.limit("api")?;
@@ -188,7 +190,7 @@ async fn be_node(words: &[String]) -> Result<()> {
             let taken = api.try_take(1).await.is_ok();
             (BootClock.now().0, taken)
         });
-        // The time to the next one, as if each moment were as likely as any other.
+        // The time to the next request is distributed exponentially.
         let chance = (dice.below(1_000_000) + 1) as f64 / 1_000_000.0;
         next_s -= chance.ln() / per_second;
     }

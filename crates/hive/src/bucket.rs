@@ -1,38 +1,40 @@
-//! A limit's bucket in the store: what flows back, what is given. Pure, in integers.
+//! The arithmetic of a limit's bucket in the store: how it refills and what it gives. Pure functions on integers.
 //!
-//! Time is converted in whole periods of a rule in lowest terms and moves on only by what was converted, so that no
-//! number of draws at any spacing loses anything.
+//! Time is converted into permits in whole periods of a rule in lowest terms, and `pool_ms` advances only by the
+//! converted time, so that no number of draws, however they are spaced, loses a part of a permit.
 
-pub mod booking;
+pub mod reservation;
 
-pub use booking::{Booked, SLOT_MS};
+pub use reservation::{Reservations, SECOND_MS};
 
-use crate::contract::limit::{Book, Definition, Denial, Draw, Drawn, Left, MICRO, Rule, SlotsHeld, Window};
+use crate::contract::limit::{
+    Definition, Denial, Draw, DrawOutcome, MICRO, Remainder, ReservationRequest, Rule, SlotsHeld, Window,
+};
 
 impl Rule {
-    /// So many permits in that time, and so many at once.
+    /// The rule of a rate: `permits` per period, and up to `burst` at once.
     pub fn rate(permits: u64, period_ms: u64, burst: u64) -> Rule {
         let rate_u = permits.saturating_mul(MICRO);
         let common = greatest_common_divisor(rate_u, period_ms).max(1);
         Rule { rate_u: rate_u / common, period_ms: period_ms / common, burst_u: burst.saturating_mul(MICRO) }
     }
 
-    /// So many at a time, or in a window of the calendar.
+    /// The rule of `max` slots, or of a quota of `max` per calendar window.
     pub fn count(max: u64) -> Rule {
         Rule { rate_u: 0, period_ms: 1, burst_u: max.saturating_mul(MICRO) }
     }
 
-    /// What a pool may hold: the other half of the burst is out in batches.
+    /// The most that the pool may hold, half the burst: the other half is in the batches of the nodes.
     pub fn pool_u(&self) -> u64 {
         self.burst_u / 2
     }
 
-    /// How long a drawn batch lives: half the burst at the full rate.
+    /// The life of a drawn batch: the time in which half the burst flows back.
     pub fn batch_life_ms(&self) -> u64 {
         self.flow_ms(self.pool_u()).unwrap_or(0)
     }
 
-    /// How long so much takes to flow back.
+    /// The time in which this amount flows back; `None` if nothing ever does.
     pub fn flow_ms(&self, amount_u: u64) -> Option<u64> {
         (self.rate_u > 0).then(|| amount_u.div_ceil(self.rate_u).saturating_mul(self.period_ms))
     }
@@ -43,52 +45,54 @@ pub(crate) fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 }
 
 impl Definition {
-    /// Of the present one and the one to come, which is in force.
+    /// Returns which of the present and the next definition is in force.
     pub fn in_force(now: Definition, next: Option<Definition>, hive_ms: u64) -> Definition {
         next.filter(|next| next.effective_ms <= hive_ms).unwrap_or(now)
     }
 }
 
+/// The state of one key in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bucket {
-    /// What it was last counted under.
+    /// The version and the rule under which it was last counted.
     pub version: u64,
     pub rule: Rule,
     pub pool_u: u64,
-    /// Up to where time has been converted.
+    /// The time up to which time has been converted into permits.
     pub pool_ms: u64,
     pub issued_u: u64,
-    /// The end of the window that it was filled for; 0 without windows.
+    /// The end of the calendar window that it was filled for; 0 without windows.
     pub reset_ms: u64,
-    pub booked: Booked,
+    pub reservations: Reservations,
 }
 
 impl Bucket {
-    /// Full, unless the store may have forgotten what was given a moment ago.
+    /// A new bucket. It is full, unless the store may have lost what it gave out a moment ago.
     pub fn fresh(definition: &Definition, cap_u: u64, lineage_ms: u64, hive_ms: u64) -> Bucket {
         let Definition { version, rule, .. } = *definition;
         let forgot = lineage_ms > 0 && hive_ms < lineage_ms.saturating_add(rule.batch_life_ms());
         let pool_u = if forgot { 0 } else { cap_u };
-        let booked = Booked::unknown(rule.bookable_u(), lineage_ms, hive_ms);
-        Bucket { version, rule, pool_u, pool_ms: hive_ms, issued_u: 0, reset_ms: 0, booked }
+        let reservations = Reservations::unknown(rule.reservable_u(), lineage_ms, hive_ms);
+        Bucket { version, rule, pool_u, pool_ms: hive_ms, issued_u: 0, reset_ms: 0, reservations }
     }
 
-    /// A draw, with what it books.
-    pub fn answer(&mut self, definition: &Definition, draw: &Draw, hive_ms: u64) -> Drawn {
+    /// Answers a draw, and its reservation if it asks for one.
+    pub fn draw_and_reserve(&mut self, definition: &Definition, draw: &Draw, hive_ms: u64) -> DrawOutcome {
         let drawn = self.draw(definition, draw.want, draw.need, hive_ms);
-        let Some(book) = draw.book else { return drawn };
-        let (booked, begins_ms) = self.book(book, hive_ms);
-        Drawn { booked, begins_ms, ..drawn }
+        let Some(request) = draw.reserve else { return drawn };
+        let (reserved, begins_ms) = self.reserve(request, hive_ms);
+        DrawOutcome { reserved, begins_ms, ..drawn }
     }
 
-    /// Permits of the next second, and how long until that begins. None while that second comes again: it is given away.
-    fn book(&mut self, book: Book, hive_ms: u64) -> (u64, u64) {
-        let is_ahead = self.booked.is_ahead(hive_ms);
-        let booked = if is_ahead { 0 } else { self.booked.book(self.rule.bookable_u(), book) };
-        (booked, SLOT_MS - hive_ms % SLOT_MS)
+    /// Reserves permits of the next second. Returns how many, and the time until that second begins. After the clock
+    /// went back it reserves none until the second is over for which permits were given already.
+    fn reserve(&mut self, request: ReservationRequest, hive_ms: u64) -> (u64, u64) {
+        let is_ahead = self.reservations.is_ahead(hive_ms);
+        let reserved = if is_ahead { 0 } else { self.reservations.reserve(self.rule.reservable_u(), request) };
+        (reserved, SECOND_MS - hive_ms % SECOND_MS)
     }
 
-    pub fn draw(&mut self, definition: &Definition, want: u64, need: u64, hive_ms: u64) -> Drawn {
+    pub fn draw(&mut self, definition: &Definition, want: u64, need: u64, hive_ms: u64) -> DrawOutcome {
         let cap_u = if crate::planted::on("pool cap forgotten") { |_: &Rule| u64::MAX / 4 } else { Rule::pool_u };
         self.count(definition, cap_u, hive_ms);
         let pool = self.pool_u / MICRO;
@@ -103,14 +107,14 @@ impl Bucket {
         let wanted_u = need.max(1).saturating_mul(MICRO);
         let retry_ms =
             (granted == 0 && wanted_u <= self.rule.pool_u()).then(|| self.until_ms(wanted_u, hive_ms)).flatten();
-        Drawn { granted, pool_u: self.pool_u, version: self.version, retry_ms, booked: 0, begins_ms: 0 }
+        DrawOutcome { granted, pool_u: self.pool_u, version: self.version, retry_ms, reserved: 0, begins_ms: 0 }
     }
 
-    /// Brings the bucket up to date; [`Bucket::take`] may follow.
+    /// Brings the bucket up to date and checks whether it has the cost; [`Bucket::take`] may follow.
     ///
     /// # Errors
-    /// Why the cost cannot be taken now.
-    pub fn ask(
+    /// The reason why the cost cannot be taken now.
+    pub fn check_take(
         &mut self,
         definition: &Definition,
         cost: u64,
@@ -126,7 +130,7 @@ impl Bucket {
             if !(window.start_ms..window.end_ms).contains(&hive_ms) {
                 return Err(Denial::OtherWindow { hive_ms });
             }
-            // A clock that went back over the edge, or nodes with different calendars, must not fill it again.
+            // A clock that went back into the last window, or nodes with different calendars, must not fill it again.
             if window.start_ms >= self.reset_ms {
                 self.reset_ms = window.end_ms;
                 self.pool_u = self.rule.burst_u;
@@ -148,12 +152,12 @@ impl Bucket {
         self.issued_u = self.issued_u.saturating_add(cost_u);
     }
 
-    pub fn left(&self, hive_ms: u64) -> Left {
+    pub fn left(&self, hive_ms: u64) -> Remainder {
         let full_ms = match self.reset_ms {
             0 => self.until_ms(self.rule.burst_u, hive_ms).unwrap_or(0),
             reset_ms => reset_ms.saturating_sub(hive_ms),
         };
-        Left { pool_u: self.pool_u, version: self.version, full_ms }
+        Remainder { pool_u: self.pool_u, version: self.version, full_ms }
     }
 
     pub fn refund(&mut self, cost: u64, window: Option<Window>) {
@@ -165,10 +169,12 @@ impl Bucket {
         self.issued_u -= back_u;
     }
 
-    /// Slots: `issued_u` is what all nodes have. Answers what this one has then.
+    /// Changes the slots of one node from `has` to `wants`, as far as slots are free. For slots `issued_u` is the sum
+    /// of what all nodes have. Returns what this node has then.
     ///
-    /// Where the limit has become a rate, nodes that were told before still have theirs. A rate says nothing of how many at
-    /// once: there are as many as before, and the bucket stays one of slots, which is not idle while anybody has some.
+    /// If the limit has become a rate, nodes with the older definition still have slots. A rate does not say how many
+    /// slots there are: there are as many as before, and the bucket stays a bucket of slots, which is not idle while a
+    /// node has some.
     pub fn slots(&mut self, definition: &Definition, has: u64, wants: u64) -> SlotsHeld {
         let is_known = definition.rule.rate_u > 0 && self.rule.rate_u == 0;
         let burst_u = if is_known { self.rule.burst_u } else { definition.rule.burst_u };
@@ -187,21 +193,21 @@ impl Bucket {
         self.issued_u = self.issued_u.saturating_sub(slots * MICRO);
     }
 
-    /// With what has come of what was booked.
-    pub fn issued_by_u(&self, hive_ms: u64) -> u64 {
-        self.issued_u.saturating_add(self.booked.between_u(self.pool_ms, hive_ms))
+    /// All permits issued until then, including the reserved ones that have become available.
+    pub fn total_issued_u(&self, hive_ms: u64) -> u64 {
+        self.issued_u.saturating_add(self.reservations.flow_between_u(self.pool_ms, hive_ms))
     }
 
-    /// What is booked of the second that it is.
-    pub fn booked_u(&self, hive_ms: u64) -> u64 {
-        match (hive_ms / SLOT_MS).saturating_sub(self.booked.slot) {
-            0 => self.booked.now_u,
-            1 => self.booked.next_u,
+    /// The permits reserved of the present second.
+    pub fn reserved_u(&self, hive_ms: u64) -> u64 {
+        match (hive_ms / SECOND_MS).saturating_sub(self.reservations.second) {
+            0 => self.reservations.now_u,
+            1 => self.reservations.next_u,
             _ => 0,
         }
     }
 
-    /// Nothing would be different if the bucket were not there.
+    /// Whether the bucket could be deleted without any effect.
     pub fn is_idle(&self, idle_ms: u64, hive_ms: u64) -> bool {
         if self.rule.rate_u == 0 {
             return if self.reset_ms > 0 { self.reset_ms <= hive_ms } else { self.issued_u == 0 };
@@ -209,12 +215,14 @@ impl Bucket {
         hive_ms.saturating_sub(self.pool_ms) >= idle_ms && self.until_ms(self.rule.burst_u, hive_ms) == Some(0)
     }
 
-    /// Under a changed definition the old rule counts until that came into force.
+    /// Brings the bucket up to date. If the definition has changed, the old rule counts until the new one came into
+    /// force.
     fn count(&mut self, definition: &Definition, cap_u: impl Fn(&Rule) -> u64, hive_ms: u64) {
-        // A clock that went back: what was converted stays converted, and time goes on from here.
-        if (hive_ms < self.pool_ms || self.booked.is_ahead(hive_ms)) && !crate::planted::on("bookings of another clock")
+        // If the clock went back, converted time stays converted, and time goes on from here.
+        if (hive_ms < self.pool_ms || self.reservations.is_ahead(hive_ms))
+            && !crate::planted::on("bookings of another clock")
         {
-            self.booked.go_back(hive_ms);
+            self.reservations.step_back(hive_ms);
         }
         self.pool_ms = self.pool_ms.min(hive_ms);
         if self.version != definition.version {
@@ -223,7 +231,7 @@ impl Bucket {
             self.refill(old_cap_u, since_ms);
             (self.version, self.rule) = (definition.version, definition.rule);
             let new_cap_u = cap_u(&self.rule);
-            // Where nothing flows back, what was used of a window stays used, whatever there is of it now.
+            // In a quota nothing flows back: what was used in the window stays used under the new quota.
             let is_count = old_rule.rate_u == 0 && self.rule.rate_u == 0;
             let kept_u =
                 if is_count { new_cap_u.saturating_sub(old_cap_u.saturating_sub(self.pool_u)) } else { self.pool_u };
@@ -231,7 +239,7 @@ impl Bucket {
             self.pool_ms = since_ms;
         }
         self.refill(cap_u(&self.rule), hive_ms);
-        self.booked.turn(self.rule.bookable_u(), hive_ms);
+        self.reservations.advance(self.rule.reservable_u(), hive_ms);
     }
 
     fn refill(&mut self, cap_u: u64, hive_ms: u64) {
@@ -242,9 +250,9 @@ impl Bucket {
         let periods = hive_ms.saturating_sub(self.pool_ms) / self.rule.period_ms;
         let until_ms = self.pool_ms + periods * self.rule.period_ms;
         let flowed_u = periods.saturating_mul(self.rate_u());
-        let booked_u = self.booked.between_u(self.pool_ms, until_ms);
-        self.issued_u = self.issued_u.saturating_add(booked_u);
-        let free_u = flowed_u.saturating_sub(booked_u);
+        let reserved_u = self.reservations.flow_between_u(self.pool_ms, until_ms);
+        self.issued_u = self.issued_u.saturating_add(reserved_u);
+        let free_u = flowed_u.saturating_sub(reserved_u);
         let filled_u = self.pool_u.saturating_add(free_u);
         (self.pool_u, self.pool_ms) = if filled_u >= cap_u { (cap_u, hive_ms) } else { (filled_u, until_ms) };
     }
@@ -253,7 +261,7 @@ impl Bucket {
         if self.rule.period_ms == 0 { 0 } else { self.rule.rate_u }
     }
 
-    /// Until so much is in it. `None`: never by itself.
+    /// The time until the bucket contains this amount; `None` if nothing flows back.
     fn until_ms(&self, amount_u: u64, hive_ms: u64) -> Option<u64> {
         let missing_u = amount_u.saturating_sub(self.pool_u);
         let flow_ms = if missing_u == 0 { 0 } else { self.rule.flow_ms(missing_u)? };

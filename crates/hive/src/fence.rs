@@ -1,5 +1,5 @@
-//! The fence as text, one per dialect: whoever writes under a term puts it into the statement, transaction or script that
-//! writes, so that what is compared is compared where it counts.
+//! The fence as text, one per dialect. Code that writes under a term puts it into the statement, transaction or script
+//! that writes, so that the store compares the fence and writes in one atomic step.
 //!
 //! | store              | put before the write                          | refused if it gives            |
 //! |--------------------|-----------------------------------------------|--------------------------------|
@@ -8,26 +8,28 @@
 //! | MySQL, MariaDB     | [`mysql`], first in the transaction           | fewer rows than fences         |
 //! | Redis              | [`REDIS`], in the script that writes          | false: return without writing  |
 //!
-//! Each is a query of its own, so a single statement can carry it too: `insert into report select 'done' from (…) fence`.
-//! On servers the row stays locked until the transaction ends, and whoever would take the lease waits for that: keep it
-//! short, and give it a time limit (`idle_in_transaction_session_timeout`, `idle_transaction_timeout`).
+//! Each text is a complete query, so a single statement can contain it: `insert into report select 'done' from (…)
+//! fence`. On servers the row stays locked until the transaction ends, and a node that wants to take the lease waits
+//! for that. Keep the transaction short, and limit its time (`idle_in_transaction_session_timeout`,
+//! `idle_transaction_timeout`).
 
 use crate::term::Fence;
 
-/// One row = the fence holds. Parameters: 1 hive, 2 lease, 3 epoch, 4 holder (hyphenated lower-case UUID).
+/// A query that gives one row if the fence holds. Parameters: 1 hive, 2 lease, 3 epoch, 4 holder (hyphenated lower-case
+/// UUID).
 pub const SQLITE: &str = "select 1 from hive_lease where hive = ?1 and name = ?2 and epoch = ?3 and holder = ?4";
 
-/// Rows = the fences that hold. `columns` are selected of `hive_lease`, by name of the lease. SQLite has one writer: within
-/// a transaction that has begun `immediate` nobody takes a lease.
+/// A query that gives one row per fence that holds, ordered by lease name. `columns` are columns of `hive_lease`.
+/// SQLite has one writer: during a transaction that began `immediate` no node can take a lease.
 pub fn sqlite<'f>(hive: &str, fences: impl IntoIterator<Item = &'f Fence>, columns: &str) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let shown = shown(fences, |fence| each(fence, quoted));
     format!("select {columns} from hive_lease where hive = {} and ({shown}) order by name", quoted(hive))
 }
 
-/// Rows = the fences that hold, locked until the transaction ends: whoever would take a lease waits for those who act
-/// under it. `columns` are selected of `hive_lease`, by name of the lease. A transaction over several leases locks them
-/// in this order too.
+/// A query that gives one row per fence that holds, and locks these rows until the transaction ends: a node that wants
+/// to take such a lease waits until the holder's transaction is over. `columns` are columns of `hive_lease`. Rows are
+/// ordered by lease name; a transaction over several leases locks them in this order too.
 pub fn postgres<'f>(hive: &str, fences: impl IntoIterator<Item = &'f Fence>, columns: &str) -> String {
     let quoted = |text: &str| format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
     let mut shown: Vec<String> = fences
@@ -42,8 +44,8 @@ pub fn postgres<'f>(hive: &str, fences: impl IntoIterator<Item = &'f Fence>, col
     )
 }
 
-/// As [`postgres`], for MySQL and MariaDB. Values are written as hexadecimal: what a backslash means there depends on the
-/// session.
+/// The same as [`postgres`], for MySQL and MariaDB. Values are written as hexadecimal, because the meaning of a
+/// backslash depends on the session.
 pub fn mysql<'f>(hive: &str, fences: impl IntoIterator<Item = &'f Fence>, columns: &str) -> String {
     let quoted = |text: &str| {
         use std::fmt::Write;
@@ -70,8 +72,8 @@ fn shown<'f>(fences: impl IntoIterator<Item = &'f Fence>, each: impl Fn(&Fence) 
     if shown.is_empty() { "1 = 0".to_owned() } else { shown.join(" or ") }
 }
 
-/// A condition in Lua: true = the fence holds. `KEYS` 1 and 2 are [`redis_keys`], `ARGV` 1 to 3 are [`redis_arguments`].
-/// A script runs alone, so nobody takes the lease before its end:
+/// A condition in Lua: true = the fence holds. `KEYS` 1 and 2 are [`redis_keys`], `ARGV` 1 to 3 are
+/// [`redis_arguments`]. A script runs alone, so no node can take the lease before the script ends:
 ///
 /// ```
 /// let script = format!("if not ({}) then return 0 end redis.call('RPUSH', KEYS[3], ARGV[4]) return 1", honeyflow_hive::fence::REDIS);
@@ -80,12 +82,12 @@ fn shown<'f>(fences: impl IntoIterator<Item = &'f Fence>, each: impl Fn(&Fence) 
 pub const REDIS: &str =
     "redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] and redis.call('HGET', KEYS[2], ARGV[1]) == ARGV[3]";
 
-/// Where the hive keeps epochs and holders. In a cluster, keys of the same script need the same tag in braces.
+/// The keys of the hive's epochs and holders. In a cluster, all keys of a script need the same tag in braces.
 pub fn redis_keys(hive: &str) -> [String; 2] {
     [format!("{{hive:{hive}}}:epoch"), format!("{{hive:{hive}}}:holder")]
 }
 
-/// Lease, epoch and holder: text, as numbers in Lua are not exact.
+/// Lease, epoch and holder, as text because numbers in Lua are not exact.
 pub fn redis_arguments(fence: &Fence) -> [String; 3] {
     [fence.lease().to_string(), fence.epoch().0.to_string(), fence.holder().to_string()]
 }

@@ -1,10 +1,11 @@
-//! Who does what: membership and named leases with epochs.
+//! Membership, and named leases with epochs: which node does what.
 //!
-//! A lease gives liveness; only an epoch checked by the written store gives safety. So whoever writes shows a
-//! [`Fence`], and a fence comes from a [`Term`] alone, which only [`Member`] makes out of a store's answer.
-//! This crate knows no database: backends lie beneath it and implement [`HiveStore`].
+//! A lease gives liveness; only an epoch that the written store checks gives safety. Therefore every write shows a
+//! [`Fence`]. A fence comes only from a [`Term`], and only [`Member`] makes terms, from a store's answer.
+//! This crate knows no database: the backends implement [`HiveStore`].
 
 pub mod bucket;
+pub mod codes;
 pub mod contract;
 pub mod fence;
 pub mod horizon;

@@ -1,19 +1,19 @@
-//! Cluster-wide limits: in every window the nodes together admit at most rate × window + burst.
+//! Cluster-wide limits. The invariant: in every window all nodes together admit at most rate × window + burst.
 //!
-//! | module                           | what it is                                                                  |
-//! |----------------------------------|-----------------------------------------------------------------------------|
-//! | [`rate`], [`definition`]         | what people write, and what follows from it                                 |
-//! | [`crate::bucket`]                | the store's side: one row per key                                           |
-//! | [`stock`], [`gcra`]              | this node's side, on the way of a request: one atomic word                  |
-//! | [`drip`]                         | what was booked of a second, as it comes                                    |
-//! | [`key`]                          | this node's side, beside that way: drawing, waiting, refusing; pure         |
-//! | [`standing`]                     | whether the store is there, and by how many to divide if it is not          |
-//! | [`keys`], [`handle`], [`permit`] | what a program holds in its hands                                           |
-//! | [`service`]                      | the drawing task                                                            |
+//! | module                           | what it is                                                                    |
+//! |----------------------------------|-------------------------------------------------------------------------------|
+//! | [`rate`], [`definition`]         | the limit as people write it, and the numbers that follow from it             |
+//! | [`crate::bucket`]                | the arithmetic of the bucket in the store: one row per key                    |
+//! | [`local_permits`], [`gcra`]      | the fast path of a request on this node: one atomic word, no lock             |
+//! | [`reserved_second`]              | the permits of a reserved second, which become available one after the other  |
+//! | [`key`]                          | the slow path of one key: draws, queues and refuses; a pure state machine     |
+//! | [`store_health`]                 | whether the store answers, and by how many nodes to divide while it does not  |
+//! | [`keys`], [`handle`], [`permit`] | the interface for programs: limits, their keys, and permits                   |
+//! | [`service`]                      | the drawing task, which exchanges requests and answers with the store         |
 //!
-//! Two modes are chosen by the numbers: batches from the store's pool, or the store's own word for every decision. A third
-//! one follows from how much is asked for: while a pool is short, nodes book their parts of the next second, and ask once a
-//! second instead of for every batch.
+//! The numbers of a limit choose one of two modes: the node draws batches from the store's pool, or the store decides
+//! on every request. A third mode follows from the demand: while a pool is short, each node reserves its part of the
+//! next second, and asks once a second instead of once per batch.
 
 mod atomic {
     pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,23 +25,23 @@ pub mod clock;
 pub mod counters;
 pub mod definition;
 pub mod demand;
-pub mod drip;
 pub mod gcra;
 pub mod handle;
 pub mod headcount;
 pub mod key;
 pub mod keys;
+pub mod local_permits;
 pub mod permit;
 pub mod queue;
 pub mod rate;
+pub mod reserved_second;
 pub mod service;
-pub mod standing;
-pub mod stock;
+pub mod store_health;
 
 pub use definition::{Definition, OnOutage, Terms};
-pub use handle::{Denied, Keyed, Limit, Peek};
+pub use handle::{Limit, LimitKey, Peek, Refusal};
 pub use key::Reason;
-pub use permit::{Permit, Reservation, all};
+pub use permit::{CostReservation, Permit, all};
 pub use queue::Class;
 pub use service::{Config, Limits, Service};
 

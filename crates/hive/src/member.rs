@@ -1,28 +1,30 @@
-//! A node's part in a hive, as one pure state machine: `(state, input, now) → effects`.
+//! A node's membership in a hive, as one pure state machine: `(state, input, now) → effects`.
 //!
-//! It is made of small machines, each with its transition table: [`trust`] (membership and heartbeat), [`pulse`] (is the
-//! main runtime alive), [`watch`] (who is dead), [`lineage`] (where the store comes from), [`view`] (what everybody sees),
-//! [`lease`] and [`take`] (one lease's life), [`give`] (hand-over), [`place`] (who should have what), [`queen`], [`count`] and
-//! [`leave`]. This file is what they share: inputs, effects, and in which order things are judged. Trust comes first, so
-//! that whatever arrives late revives nothing; then deadlines; then the input; then whatever has become possible.
+//! It consists of small machines, each with its transition table: [`trust`] and [`heartbeat`] (membership),
+//! [`watchdog`] (whether the main runtime is alive), [`failure_detector`] (which members have expired), [`lineage`]
+//! (the store's history), [`view`] (the members and leases), [`lease`] and [`take`] (the states of one lease),
+//! [`transfer`] (handing a lease over), [`candidacy`] (which node should hold what), [`queen`], [`count`] and
+//! [`leave`]. This file contains what they share: inputs, effects, and the order of the checks. Trust is checked first,
+//! so that a late answer cannot revive a dead term; then deadlines; then the input; then everything that has become
+//! possible.
 
-mod beat;
 mod calls;
+mod candidacy;
 mod config;
 mod count;
-mod give;
+mod failure_detector;
+mod heartbeat;
 mod lease;
 mod leave;
 mod lineage;
-mod once;
-mod place;
-mod pulse;
+mod one_off;
 mod queen;
 mod take;
 pub mod traits;
+mod transfer;
 mod trust;
 mod view;
-mod watch;
+mod watchdog;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,83 +36,83 @@ use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::{Failure, Moment};
 
 use self::{
-    calls::{Asked, Calls, Sent},
+    calls::{CallKind, Calls, PendingCall},
+    candidacy::Source,
     count::Count,
+    failure_detector::FailureDetector,
     lease::{Kind, Lease},
     leave::Draining,
     lineage::Lineage,
-    place::Source,
-    pulse::Pulse,
     trust::{Phase, Trust},
-    view::Known,
-    watch::Watch,
+    view::KnownView,
+    watchdog::Watchdog,
 };
 use crate::{
-    contract::{Event, Held, NodeId, QUEEN, Reply, Request, View},
+    contract::{Event, HeldLease, NodeId, QUEEN, Reply, Request, View},
     term::Term,
 };
 
 pub use config::Config;
 pub use count::Engaged;
-pub use once::{take, take_as_member};
+pub use one_off::{take, take_as_member};
 
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Time has passed.
     Tick,
-    /// A fresh identity, as it was asked for.
+    /// A fresh identity, the answer to [`Effect::Identify`].
     Identity(NodeId),
     Answer {
         call: u64,
         result: Result<Reply, Failure>,
     },
-    /// This duty should be led by someone who wants it, perhaps by us.
+    /// This node is a candidate for the duty.
     Want(Name),
-    /// Not any more: it is released.
+    /// This node is no longer a candidate; it releases the lease if it holds it.
     Unwant(Name),
-    /// Released, and not taken again for a while: others may have more luck with it.
+    /// Releases the lease and does not take it again for `wait`: another node may have more success with it.
     SitOut {
         lease: Name,
         wait: Duration,
     },
-    /// Our part of a source's shards should be ours. `pinned_only`: those that nobody is pinned to wait.
+    /// This node should take its part of a source's shards. `pinned_only`: shards without a pinned node wait.
     Shards {
         source: Name,
         count: u32,
         pinned_only: bool,
     },
-    /// Nobody works on a source's shards here any more: they are released.
+    /// This process no longer works on the source's shards; the node releases them.
     NoShards(Name),
-    /// A new epoch is due: the sequence runs short, or a sink is ahead of `floor`.
+    /// A new epoch is needed: the sequence runs short, or a sink already has epoch `floor`.
     Mint {
         lease: Name,
         floor: Epoch,
     },
-    /// A store has refused what was written under this epoch.
+    /// A store has refused a write under this epoch.
     Stale {
         lease: Name,
         epoch: Epoch,
     },
-    /// What was under way under this epoch has ended, as [`Effect::Leave`] has asked.
-    Left(Held),
+    /// The work under this epoch has ended, as [`Effect::Leave`] requested.
+    Left(HeldLease),
     HandOver {
         lease: Name,
         to: Option<NodeId>,
     },
-    /// When the last request was served.
+    /// The time of the last served request.
     Traffic(Moment),
-    /// May be given traffic.
+    /// Whether this node may be given traffic.
     Ready(bool),
     /// The main runtime is alive.
     Pulse,
-    /// Lead nothing new, and hand over what is led.
+    /// Take no new leases, and hand over the held ones.
     Drain,
     Leave,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
-    /// Not answered until then, it counts as unanswered; whatever comes later is not heard.
+    /// Send the request. An answer after `until` is ignored, and the outcome counts as unknown.
     Call {
         call: u64,
         request: Request,
@@ -119,41 +121,41 @@ pub enum Effect {
     /// A fresh identity is needed.
     Identify,
     Granted(Term),
-    /// Come to an end under this epoch until then, and say [`Input::Left`]; afterwards its term is dead.
+    /// End the work under this epoch before `until`, then send [`Input::Left`]. The term is dead afterwards.
     Leave {
-        held: Held,
+        held: HeldLease,
         until: Moment,
     },
     Lost {
         lease: Name,
         cause: &'static str,
     },
-    /// Every term is good until here.
+    /// Every term is valid until this moment.
     Trust(Moment),
-    /// The view has changed: by these events, or as a whole.
+    /// The view has changed, by these events; without events, it was read as a whole.
     Changed {
         view: Arc<View>,
         events: Option<Vec<Event>>,
     },
     Engaged(Engaged),
-    /// The hive's limits have this version.
+    /// The current version of the hive's limit definitions.
     Limits(u64),
-    /// Something a person should read, once.
+    /// A message for people, sent once.
     Notice {
         code: &'static str,
         message: String,
     },
-    /// The main runtime has stood still for too long: whoever can should end the process.
+    /// The main runtime has been stalled for too long. The program should end the process.
     Stuck,
-    /// Being a member is hopeless, with the reason.
+    /// This node cannot be a member, for this reason.
     Refused(Failure),
-    /// Buried by others: everything held is lost; it comes back under a fresh identity.
-    Buried,
+    /// Other members removed this node: its leases are lost, and it joins again under a fresh identity.
+    Removed,
     Left,
 }
 
-/// A copy is another possible future of the same node, for those who explore them: nothing that happens to the one
-/// happens to the other.
+/// A copy is another possible future of the same node, for model checking: the copy and the original do not affect each
+/// other.
 #[derive(Clone, Debug)]
 pub struct Member {
     config: Config,
@@ -162,42 +164,42 @@ pub struct Member {
     random: u64,
     calls: Calls,
     trust: Trust,
-    pulse: Pulse,
-    watch: Watch,
+    watchdog: Watchdog,
+    failure_detector: FailureDetector,
     lineage: Lineage,
-    known: Known,
+    known_view: KnownView,
     count: Count,
-    engaged_told: Option<Engaged>,
-    limits_told: Option<u64>,
+    published_engaged: Option<Engaged>,
+    published_limits: Option<u64>,
     leases: BTreeMap<Name, Lease>,
     sources: Vec<Source>,
-    /// Dead, though the view may still show them.
-    gone: BTreeSet<NodeId>,
-    /// Leases that name us as the next holder, and since when we know.
-    heir_of: BTreeMap<Name, Moment>,
-    look_as_heir_at: Moment,
-    /// Who is queen, as long as her row stands.
-    queen_seen: Option<NodeId>,
+    /// Removed members that the view may still show.
+    removed: BTreeSet<NodeId>,
+    /// Leases that name this node as successor, and since when it knows.
+    successor_of: BTreeMap<Name, Moment>,
+    look_as_successor_at: Moment,
+    /// The queen, as long as her row exists.
+    current_queen: Option<NodeId>,
     traffic: Option<Moment>,
-    /// As the store was last told.
-    traffic_told: Option<Moment>,
+    /// The last traffic that a heartbeat has reported to the store.
+    reported_traffic: Option<Moment>,
     ready: bool,
     draining: Option<Draining>,
-    /// Who should have what has to be judged anew.
-    unplaced: bool,
-    /// By node: whether its shards would be ours.
-    inherits: BTreeMap<NodeId, bool>,
-    /// An answered beat has told of the others since somebody was last buried.
-    told: bool,
-    /// Goes up when the store is not the one it was: answers of the one before count as none.
-    store: u64,
-    /// Epochs that the store shows lower than they were.
-    fallen: Vec<Held>,
-    beat_early_at: Moment,
-    give_at: Moment,
+    /// The placement has to be computed again.
+    placement_due: bool,
+    /// For each node, whether this node would get leases if that one expired.
+    gains_from: BTreeMap<NodeId, bool>,
+    /// A heartbeat reply has arrived since the last request to remove members.
+    has_fresh_reply: bool,
+    /// Rises when the store is replaced or restored: answers to requests from before count as unanswered.
+    store_number: u64,
+    /// Leases whose epoch the store shows lower than before, with the higher epoch.
+    lowered_epochs: Vec<HeldLease>,
+    early_heartbeat_at: Moment,
+    transfer_at: Moment,
     sweep_at: Moment,
     probe_at: Moment,
-    /// Once per beat.
+    /// Set once per heartbeat.
     tally_due: bool,
     mend_due: bool,
     count_due: bool,
@@ -215,30 +217,30 @@ impl Member {
             random: config.seed | 1,
             calls: Calls::default(),
             trust: Trust::new(),
-            pulse: Pulse::default(),
-            watch: Watch::default(),
+            watchdog: Watchdog::default(),
+            failure_detector: FailureDetector::default(),
             lineage: Lineage::default(),
-            known: Known::default(),
+            known_view: KnownView::default(),
             count: Count::new(config.expected_nodes),
-            engaged_told: None,
-            limits_told: None,
+            published_engaged: None,
+            published_limits: None,
             leases,
             sources: Vec::new(),
-            gone: BTreeSet::new(),
-            heir_of: BTreeMap::new(),
-            look_as_heir_at: Moment::FAR,
-            queen_seen: None,
+            removed: BTreeSet::new(),
+            successor_of: BTreeMap::new(),
+            look_as_successor_at: Moment::FAR,
+            current_queen: None,
             traffic: None,
-            traffic_told: None,
+            reported_traffic: None,
             ready: config.ready,
             draining: None,
-            unplaced: true,
-            inherits: BTreeMap::new(),
-            told: false,
-            store: 0,
-            fallen: Vec::new(),
-            beat_early_at: Moment::FAR,
-            give_at: Moment::default(),
+            placement_due: true,
+            gains_from: BTreeMap::new(),
+            has_fresh_reply: false,
+            store_number: 0,
+            lowered_epochs: Vec::new(),
+            early_heartbeat_at: Moment::FAR,
+            transfer_at: Moment::default(),
             sweep_at: Moment::default(),
             probe_at: Moment::default(),
             tally_due: false,
@@ -248,12 +250,12 @@ impl Member {
         }
     }
 
-    /// None before the first one was given.
+    /// The current identity; `None` before the first one, and between two.
     pub fn node(&self) -> Option<NodeId> {
         self.node
     }
 
-    /// What it holds, dead or alive.
+    /// The terms of the leases it holds, dead or alive.
     pub fn terms(&self) -> impl Iterator<Item = &Term> {
         self.leases.values().filter_map(Lease::term)
     }
@@ -261,26 +263,26 @@ impl Member {
     pub fn step(&mut self, input: Input, now: Moment, effects: &mut Vec<Effect>) {
         let passed = now.since(self.now);
         self.now = self.now.max(now);
-        if self.trust.runs_out(self.now) {
+        if self.trust.expire(self.now) {
             self.end_terms("no heartbeat was answered in time", effects);
         }
-        self.judge_pulse(passed, effects);
-        for sent in self.calls.overdue(self.now) {
+        self.check_watchdog(passed, effects);
+        for sent in self.calls.take_overdue(self.now) {
             let within = sent.until.since(sent.at);
-            self.answer(&sent, Err(calls::no_answer(within)), effects);
+            self.on_answer(&sent, Err(calls::no_answer(within)), effects);
         }
-        self.hear(input, effects);
+        self.on_input(input, effects);
         self.act(effects);
-        self.say_engaged(effects);
+        self.publish_engaged(effects);
     }
 
-    fn hear(&mut self, input: Input, effects: &mut Vec<Effect>) {
+    fn on_input(&mut self, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::Tick => {}
-            Input::Identity(node) => self.identified(node),
+            Input::Identity(node) => self.set_identity(node),
             Input::Answer { call, result } => {
-                if let Some(sent) = self.calls.answered(call) {
-                    self.answer(&sent, result, effects);
+                if let Some(sent) = self.calls.take_answered(call) {
+                    self.on_answer(&sent, result, effects);
                 }
             }
             Input::Want(lease) => self.want(lease),
@@ -289,59 +291,60 @@ impl Member {
             Input::Shards { source, count, pinned_only } => self.want_shards(source, count, pinned_only),
             Input::NoShards(source) => self.unwant_shards(&source),
             Input::Mint { lease, floor } => self.mint_above(&lease, floor, effects),
-            Input::Stale { lease, epoch } => self.refused(&lease, epoch, effects),
-            Input::Left(held) => self.has_left(&held, effects),
-            Input::HandOver { lease, to } => self.asked_to_give(&lease, to),
-            Input::Traffic(at) => self.engage(at),
+            Input::Stale { lease, epoch } => self.on_stale_fence(&lease, epoch, effects),
+            Input::Left(held) => self.on_left(&held, effects),
+            Input::HandOver { lease, to } => self.request_transfer(&lease, to),
+            Input::Traffic(at) => self.record_traffic(at),
             Input::Ready(ready) => self.set_ready(ready),
-            Input::Pulse => self.pulsed(),
+            Input::Pulse => self.on_pulse(),
             Input::Drain => self.drain(),
             Input::Leave => self.leave(effects),
         }
     }
 
-    fn answer(&mut self, sent: &Sent, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
-        let is_ours =
-            sent.store == self.store || sent.asked.is_of_a_node() || crate::planted::on("answers of another store");
+    fn on_answer(&mut self, sent: &PendingCall, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+        let is_ours = sent.store == self.store_number
+            || sent.kind.concerns_only_this_node()
+            || crate::planted::on("answers of another store");
         let result = if is_ours { result } else { Err(calls::another_store()) };
-        match &sent.asked {
-            Asked::Join => self.joined(sent, result, effects),
-            Asked::Beat { read_only } => self.beaten(sent, *read_only, result, effects),
-            Asked::View => self.viewed(sent, result, effects),
-            Asked::Lineage => self.beat_soon(result.is_ok()),
-            Asked::Behind => self.went_back(result.is_ok()),
-            Asked::Mend => {}
-            Asked::Sweep => self.swept(&result),
-            Asked::Bury(told) => self.buried_others(told, result, effects),
-            Asked::Count(told) => self.counted_as_queen(told, result, effects),
-            Asked::Tally => self.tallied(&result),
-            Asked::Look(names) => self.looked(sent, names, result, effects),
-            Asked::Take(names) => self.taken(names, result, effects),
-            Asked::Mint(names) => self.minted(names, result, effects),
-            Asked::Give(name, heir) => self.given(name, *heir, result),
-            Asked::Release(names) => self.released(names, &result),
-            Asked::Heir(name, heir) => self.announced(name, *heir, &result, effects),
-            Asked::Leave => self.has_asked_to_leave(result.is_ok(), effects),
+        match &sent.kind {
+            CallKind::Join => self.on_join_reply(sent, result, effects),
+            CallKind::Beat { read_only } => self.on_heartbeat_reply(sent, *read_only, result, effects),
+            CallKind::View => self.on_view_reply(sent, result, effects),
+            CallKind::Lineage => self.send_heartbeat_soon(result.is_ok()),
+            CallKind::Behind => self.on_behind_reply(result.is_ok()),
+            CallKind::Mend => {}
+            CallKind::Sweep => self.on_sweep_reply(&result),
+            CallKind::Remove(nodes) => self.on_removal_reply(nodes, result, effects),
+            CallKind::Count(nodes) => self.on_count_reply(nodes, result, effects),
+            CallKind::Tally => self.on_tally_reply(&result),
+            CallKind::Look(names) => self.on_look_reply(sent, names, result, effects),
+            CallKind::Take(names) => self.on_take_reply(names, result, effects),
+            CallKind::Mint(names) => self.on_mint_reply(names, result, effects),
+            CallKind::Transfer(name, successor) => self.on_transfer_reply(name, *successor, result),
+            CallKind::Release(names) => self.on_release_reply(names, &result),
+            CallKind::SetSuccessor(name, successor) => self.on_set_successor_reply(name, *successor, &result, effects),
+            CallKind::Leave => self.on_leave_reply(result.is_ok(), effects),
         }
     }
 
-    /// After every input: whatever has become possible.
+    /// Does everything that has become possible; called after every input.
     fn act(&mut self, effects: &mut Vec<Effect>) {
         match self.trust.phase {
             Phase::Out => self.join_if_due(effects),
             Phase::In => {
-                self.beat_early();
-                self.beat_if_due(effects);
+                self.plan_early_heartbeat();
+                self.send_heartbeat_if_due(effects);
                 if self.trust.holds(self.now) {
                     self.read_view_if_outdated(effects);
                     self.place_if_changed(effects);
-                    self.see_to_leases(effects);
-                    self.see_to_hand_overs(effects);
-                    self.bury_the_dead(effects);
+                    self.advance_leases(effects);
+                    self.advance_transfers(effects);
+                    self.remove_expired(effects);
                     self.sweep_if_due(effects);
-                    self.see_to_the_count(effects);
+                    self.count_if_due(effects);
                 }
-                self.leave_when_given(effects);
+                self.leave_when_transferred(effects);
             }
             Phase::Leaving => self.leave_when_settled(effects),
             Phase::Joining | Phase::Gone => {}
@@ -352,28 +355,28 @@ impl Member {
     pub fn wake_at(&self) -> Moment {
         let mut at = self.calls.deadline();
         match self.trust.phase {
-            Phase::Out if self.node.is_some() => at = at.min(self.trust.beat_at),
+            Phase::Out if self.node.is_some() => at = at.min(self.trust.heartbeat_at),
             Phase::In => {
-                if !self.calls.is_beating() {
-                    at = at.min(self.trust.beat_at).min(self.beat_early_at);
+                if !self.calls.has_heartbeat_in_flight() {
+                    at = at.min(self.trust.heartbeat_at).min(self.early_heartbeat_at);
                 }
                 if self.trust.holds(self.now) {
                     at = at.min(self.trust.until).min(self.leases_wake_at());
                     at = at.min(self.sweep_wake_at()).min(self.probe_wake_at());
                 }
                 if self.config.pulsed {
-                    at = at.min(self.now.after(self.pulse_step()));
+                    at = at.min(self.now.after(self.watchdog_interval()));
                 }
                 at = at.min(self.count.stale_at(self.now)).min(self.leave_wake_at());
             }
-            Phase::Leaving if !self.calls.is_open(|_| true) => at = at.min(self.ask_at()),
+            Phase::Leaving if !self.calls.is_in_flight(|_| true) => at = at.min(self.leave_call_at()),
             _ => {}
         }
-        // A time that has come and leads to nothing must not be asked for again and again.
+        // A time that is due and leads to nothing must not cause a busy loop.
         if at == Moment::FAR { at } else { at.max(self.now.after(Duration::from_millis(1))) }
     }
 
-    /// Draws numbers that the seed decides.
+    /// Draws a pseudo-random number; the seed determines the sequence.
     fn random(&mut self) -> u64 {
         // xorshift64*: good enough to keep nodes out of step.
         self.random ^= self.random >> 12;
@@ -382,44 +385,44 @@ impl Member {
         self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// The next beat tells what has come of it.
-    fn beat_soon(&mut self, answered: bool) {
+    /// Sends the next heartbeat soon: its reply shows the result.
+    fn send_heartbeat_soon(&mut self, answered: bool) {
         let wait = if answered { Duration::ZERO } else { self.retry_wait() };
-        self.trust.sooner(self.now.after(wait));
+        self.trust.heartbeat_by(self.now.after(wait));
     }
 
-    /// Before what has failed is tried again.
+    /// The delay before a failed request is retried.
     fn retry_wait(&mut self) -> Duration {
         let random = self.random();
-        self.config.retry(random)
+        self.config.retry_wait(random)
     }
 
-    fn call(&mut self, asked: Asked, request: Request, effects: &mut Vec<Effect>) {
-        let within = match asked {
-            Asked::Take(_) | Asked::Mint(_) | Asked::Give(..) => self.config.mint_deadline(),
-            Asked::Leave => self.config.deadline().min(self.left_to_leave()),
+    fn call(&mut self, kind: CallKind, request: Request, effects: &mut Vec<Effect>) {
+        let within = match kind {
+            CallKind::Take(_) | CallKind::Mint(_) | CallKind::Transfer(..) => self.config.mint_deadline(),
+            CallKind::Leave => self.config.deadline().min(self.remaining_leave_time()),
             _ => self.config.deadline(),
         };
-        let (at, version, store) = (self.now, self.lineage.version, self.store);
-        let sent = Sent { asked, at, until: at.after(within), version, store };
+        let (at, version, store) = (self.now, self.lineage.version, self.store_number);
+        let sent = PendingCall { kind, at, until: at.after(within), version, store };
         self.calls.send(sent, request, effects);
     }
 
-    /// May lead: asked for, and nothing speaks against it.
+    /// Whether this node may hold leases: it is configured to, does not drain, and its main runtime is alive.
     fn is_eligible(&self) -> bool {
-        self.config.eligible && self.draining.is_none() && !self.pulse.is_deaf()
+        self.config.eligible && self.draining.is_none() && !self.watchdog.is_stalled()
     }
 
-    fn say_engaged(&mut self, effects: &mut Vec<Effect>) {
+    fn publish_engaged(&mut self, effects: &mut Vec<Effect>) {
         let engaged = self.count.engaged(self.now);
-        if self.engaged_told != Some(engaged) {
-            self.engaged_told = Some(engaged);
+        if self.published_engaged != Some(engaged) {
+            self.published_engaged = Some(engaged);
             effects.push(Effect::Engaged(engaged));
         }
     }
 }
 
-/// For what a node draws by itself, the same every time it is asked.
+/// A delay below `below`, derived from two ids: the same pair always gives the same delay.
 fn spread(one: NodeId, other: NodeId, below: Duration) -> Duration {
     let mut text = [0; 32];
     text[..16].copy_from_slice(one.0.as_bytes());

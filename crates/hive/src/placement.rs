@@ -1,14 +1,15 @@
-//! Who should own which shard: the same answer on every node that sees the same rows, with as few moves as possible.
+//! Decides which node should own which shard: the same result on every node that sees the same rows, with few moves.
 //!
 //! ```text
-//! quota       = weighted share, rounded; what rounding leaves goes to the largest remainder, then to who holds most of it
-//! kept        = what a node holds, up to its quota, its lowest scores given up
-//! given out   = what is free or given up, by the highest score, to nodes with room
+//! quota     = weighted share, rounded down; the shards that rounding leaves over go to the largest remainders, then to
+//!             the nodes that hold most beyond their whole share
+//! kept      = the shards that a node holds, up to its quota; it gives up those with the lowest scores
+//! assigned  = free and given-up shards go to nodes below their quota, the highest score first
 //! ```
 //!
-//! A score is the hash of the node's name and the lease's name, so that a node that comes back under its name wants the
-//! same shards again. Pinned nodes want their pinned shards and no others; a pinned shard without a live owner goes to
-//! the others, or waits where the pin says so.
+//! A score is the hash of the node's name and the lease's name, so that a node that comes back under the same name gets
+//! the same shards again. Pinned nodes get their pinned shards and no others. A pinned shard without a live owner goes
+//! to another node, or waits if [`Shard::pinned_only`] is set.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -22,23 +23,23 @@ use crate::contract::NodeId;
 pub struct Candidate {
     pub id: NodeId,
     pub name: Name,
-    /// 0 = none.
+    /// Its part of the shards relative to other nodes; 0 = it gets none.
     pub weight: u32,
-    /// Shards it is pinned to; empty = any.
+    /// Shards it is pinned to; empty = it may own any shard.
     pub pinned: Vec<Name>,
 }
 
-/// A shard's lease as its row says.
+/// A shard's lease, as its row shows it.
 #[derive(Clone, Debug)]
 pub struct Shard {
     pub lease: Name,
-    /// None also if the holder is dead.
+    /// `None` also if the holder has expired.
     pub holder: Option<NodeId>,
-    /// Waits for a pinned node rather than go to another.
+    /// The shard waits for a pinned node instead of going to another.
     pub pinned_only: bool,
 }
 
-/// How much a node wants a lease. Names that two live nodes share are told apart by their ids.
+/// A node's score for a lease. Nodes that share a name are distinguished by their ids (`twin`).
 pub fn score(name: &str, twin: Option<NodeId>, lease: &str) -> u64 {
     let mut text = Vec::with_capacity(name.len() + lease.len() + 40);
     text.extend_from_slice(name.as_bytes());
@@ -50,7 +51,7 @@ pub fn score(name: &str, twin: Option<NodeId>, lease: &str) -> u64 {
     xxh64(&text, 0)
 }
 
-/// Who comes first for a lease: by score, highest first.
+/// The nodes in the order in which they should get the lease: highest score first.
 pub fn order(nodes: &[Candidate], lease: &str) -> Vec<NodeId> {
     let nodes = Nodes::new(nodes);
     let mut order: Vec<usize> = (0..nodes.all.len()).collect();
@@ -58,7 +59,7 @@ pub fn order(nodes: &[Candidate], lease: &str) -> Vec<NodeId> {
     order.into_iter().map(|node| nodes.all[node].id).collect()
 }
 
-/// By shard: the place of its owner-to-be in `nodes`.
+/// For each shard, the index in `nodes` of the node that should own it.
 pub fn place(nodes: &[Candidate], shards: &[Shard]) -> Vec<Option<usize>> {
     let nodes = Nodes::new(nodes);
     let mut owners = vec![None; shards.len()];
@@ -93,7 +94,7 @@ pub fn place(nodes: &[Candidate], shards: &[Shard]) -> Vec<Option<usize>> {
             (0..nodes.all.len()).filter(move |node| room[*node] > 0).map(offer)
         })
         .collect();
-    // Equal scores of one shard: the lower id, whatever order the nodes came in.
+    // At equal scores for one shard the lower id wins, so that the order of `nodes` does not matter.
     offers.sort_by_key(|(score, at, node)| (Reverse(*score), *at, nodes.all[*node].id));
     for (_, at, node) in offers {
         if owners[at].is_none() && room[node] > 0 {
@@ -106,7 +107,7 @@ pub fn place(nodes: &[Candidate], shards: &[Shard]) -> Vec<Option<usize>> {
 
 struct Nodes<'n> {
     all: &'n [Candidate],
-    /// By node: its id, if another has the same name.
+    /// For each node, its id if another node has the same name.
     twin: Vec<Option<NodeId>>,
 }
 
@@ -132,14 +133,14 @@ impl<'n> Nodes<'n> {
         self.all[node].pinned.is_empty() && self.all[node].weight > 0
     }
 
-    /// Of several nodes pinned to one shard the holder keeps it: the lease decides.
+    /// The node pinned to the shard. If several are, the current holder keeps it: the lease decides.
     fn pinned_owner(&self, shard: &Shard) -> Option<usize> {
         let pinned = |node: &usize| self.all[*node].pinned.contains(&shard.lease);
         let holder = shard.holder.and_then(|id| self.find(id)).filter(pinned);
         holder.or_else(|| (0..self.all.len()).filter(pinned).max_by_key(|node| self.score(*node, &shard.lease)))
     }
 
-    /// By node: how many of `count` shards it should have.
+    /// For each node, how many of `count` shards it should own.
     fn quotas(&self, count: usize, held: &BTreeMap<usize, Vec<usize>>) -> Vec<usize> {
         let weight = |node: usize| if self.takes_any(node) { u64::from(self.all[node].weight) } else { 0 };
         let total: u64 = (0..self.all.len()).map(weight).sum();
@@ -151,7 +152,8 @@ impl<'n> Nodes<'n> {
         let mut quotas: Vec<usize> = (0..self.all.len()).map(whole).collect();
         let mut order: Vec<usize> = (0..self.all.len()).filter(|node| weight(*node) > 0).collect();
         order.sort_by_key(|node| {
-            // Counted from its whole share: else two nodes of different weight would pass one shard to and fro.
+            // Count beyond the whole share: otherwise two nodes of different weight would pass one shard back and
+            // forth.
             let holds = held.get(node).map_or(0, Vec::len).cast_signed() - quotas[*node].cast_signed();
             (Reverse(share(*node) % total), Reverse(holds), self.all[*node].id)
         });

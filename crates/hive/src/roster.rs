@@ -1,23 +1,23 @@
-//! A view as people read it: who is there, in which state, holding what. Pure; ages are by the store's clock at the time
-//! the view was read.
+//! A view in a form for people: which nodes there are, in which state, and which leases they hold. The functions are
+//! pure; ages are by the store's clock at the time when the view was read.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::contract::{LeaseRow, NodeId, NodeRow, QUEEN, View};
 
-/// In order of trust: whoever has expired may be dead, and nobody else is.
+/// A node's state, the healthiest first. Only an expired node may be dead.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Ready, and has had traffic lately.
+    /// It is ready and has had traffic lately.
     Engaged,
     Ready,
-    /// Beats, but is not to be given traffic.
+    /// It sends heartbeats, but should get no traffic.
     Unready,
-    /// Leads nothing new.
+    /// It takes no new leases.
     Draining,
-    /// Has not beaten in time; not buried yet.
+    /// Its heartbeat is overdue; it is not removed yet.
     Expired,
 }
 
@@ -54,16 +54,16 @@ pub struct Entry {
     pub id: NodeId,
     pub name: String,
     pub state: State,
-    /// May be given traffic: also one that drains, until it has served whom it has let in.
+    /// It may be given traffic. A draining node is ready too, until it has served the requests it has accepted.
     pub ready: bool,
     pub queen: bool,
-    /// Shards of sources that it holds.
+    /// The number of shards that it holds, over all sources.
     pub shards: usize,
-    /// Everything that it holds, by name.
+    /// The names of all leases that it holds.
     pub leases: Vec<String>,
-    /// Since its last beat.
+    /// Time since its last heartbeat.
     pub beat_age_ms: u64,
-    /// What it said of itself: address, version, roles, weight, and whatever newer versions add.
+    /// The node's meta data: address, version, roles, weight, and fields that newer releases add.
     pub meta: Map<String, Value>,
 }
 
@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// By name, then id.
+/// The entries of a view, ordered by name, then id.
 pub fn of(view: &View) -> Vec<Entry> {
     let mut entries: Vec<Entry> = view.nodes.iter().map(|node| entry(view, node)).collect();
     entries.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
@@ -101,7 +101,7 @@ fn holds(lease: &LeaseRow, node: NodeId) -> bool {
     lease.holder == Some(node) && !lease.free
 }
 
-/// Shards of the source that a member holds, and how many there are.
+/// How many shards of the source are held by a member, and how many there are.
 pub fn shards_held(view: &View, source: &str) -> (usize, usize) {
     let of_source = |lease: &&LeaseRow| {
         let place = lease.name.strip_prefix("shard/").and_then(|rest| rest.rsplit_once('/'));
@@ -146,11 +146,11 @@ mod tests {
             name: name.into(),
             epoch: Epoch(7),
             holder: Some(NodeId(Uuid::from_u128(holder))),
-            heir: None,
+            successor: None,
             since_ms: 0,
             cause: "taken".to_owned(),
             free,
-            heir_is_warm: false,
+            successor_is_warm: false,
         }
     }
 

@@ -1,9 +1,9 @@
-//! The shell around [`Member`]: a thread of its own, so that renewal never waits behind work, and what others see of it.
+//! The shell around [`Member`]: a thread of its own, so that heartbeats never wait behind work, and handles for the
+//! program.
 //!
-//! [`Hive::join`] starts the thread. It alone owns the member; handles send it inputs and read what it has published.
-//! Nothing here decides: what is asked, granted and lost comes out of [`Member::step`].
+//! [`Hive::join`] starts the thread. Only the thread owns the member; handles send it inputs and read what it
+//! publishes. Nothing here makes decisions: [`Member::step`] decides what is requested, granted and lost.
 
-mod awake;
 mod counters;
 mod lead;
 mod limit;
@@ -11,6 +11,7 @@ mod mailbox;
 mod options;
 mod shards;
 mod shared;
+mod sleep_detector;
 mod thread;
 mod watch;
 
@@ -20,9 +21,9 @@ use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::{Failure, Moment};
 use tokio::sync::mpsc;
 
-use self::shared::{Life, Shared};
+use self::shared::{Membership, Shared};
 use crate::{
-    contract::{Held, HiveStore, NodeId},
+    contract::{HeldLease, HiveStore, NodeId},
     member::{Engaged, Input},
     traffic::Traffic,
 };
@@ -34,11 +35,12 @@ pub use shards::Shards;
 pub use shared::{Role, Snapshot};
 pub use watch::{Update, Watch};
 
-/// Inputs that wait for the thread; whoever has more to say waits in turn.
+/// Inputs that can wait for the thread; a sender waits while the queue is full.
 const INPUTS_MAX: usize = 1024;
 const PULSE_EVERY: Duration = Duration::from_millis(500);
 
-/// A node's membership. Cheap to clone; the node leaves when it is told to, or when every handle is gone.
+/// A handle to a node's membership. Cheap to clone. The node leaves on [`Hive::leave`], or when every handle is
+/// dropped.
 #[derive(Clone)]
 pub struct Hive {
     inputs: mpsc::Sender<Input>,
@@ -46,29 +48,31 @@ pub struct Hive {
 }
 
 impl Hive {
-    /// Starts the heartbeat and waits a moment for its first answer. A store that is not there is no error: the node
-    /// joins once it is, and until then holds nothing and does not know how many others there are.
+    /// Starts the heartbeat thread and waits up to a third of the time to live for the first answer. An unreachable
+    /// store is no error: the node joins once the store answers. Until then it holds no lease and does not know how
+    /// many nodes there are.
     ///
     /// # Errors
-    /// If the options do not go together, or the store refuses this node for good.
+    /// If the options do not fit together, or the store refuses this node for good.
     pub async fn join(store: Arc<dyn HiveStore>, options: Options) -> Result<Hive, Failure> {
         let patience = options.time_to_live / 3;
         let hive = Hive::start(store, options)?;
-        let mut life = hive.shared.life();
-        let answered = life.wait_for(|life| !matches!(life, Life::Joining));
-        let Ok(Ok(life)) = tokio::time::timeout(patience, answered).await else { return Ok(hive) };
-        let refused = match &*life {
-            Life::Ended(Some(failure)) => Some(failure.clone()),
+        let mut membership = hive.shared.membership();
+        let answered = membership.wait_for(|membership| !matches!(membership, Membership::Joining));
+        let Ok(Ok(membership)) = tokio::time::timeout(patience, answered).await else { return Ok(hive) };
+        let refused = match &*membership {
+            Membership::Ended(Some(failure)) => Some(failure.clone()),
             _ => None,
         };
-        drop(life);
+        drop(membership);
         refused.map_or(Ok(hive), Err)
     }
 
-    /// The same, without waiting. To be called inside a runtime: its life is what the heartbeat watches.
+    /// The same as [`Hive::join`], without waiting. Call it inside a runtime: the heartbeat thread watches that
+    /// runtime.
     ///
     /// # Errors
-    /// If the options do not go together, or no thread can be had.
+    /// If the options do not fit together, or no thread can be started.
     pub fn start(store: Arc<dyn HiveStore>, options: Options) -> Result<Hive, Failure> {
         let one_machine = !store.capabilities().many_hosts && store.capabilities().durable;
         let watched = options.watch_runtime && tokio::runtime::Handle::try_current().is_ok();
@@ -86,7 +90,7 @@ impl Hive {
                 }
             });
         }
-        let calls = thread::Calls { stuck: options.on_stuck, unstopped: options.on_unstopped };
+        let calls = thread::Callbacks { stuck: options.on_stuck, unstopped: options.on_unstopped };
         thread::start(config, shared.clone(), received, calls)?;
         let hive = Hive { inputs, shared };
         for limit in &options.limits {
@@ -95,17 +99,17 @@ impl Hive {
         Ok(hive)
     }
 
-    /// Of this incarnation; none before the first, and between two.
+    /// The id of this incarnation; `None` before the first, and between two.
     pub fn node(&self) -> Option<NodeId> {
         self.shared.node()
     }
 
-    /// From memory, whatever the store does; so are [`Hive::view`] and [`Hive::engaged`].
+    /// Read from memory, even while the store is unreachable; [`Hive::view`] and [`Hive::engaged`] are too.
     pub fn role(&self) -> Role {
         self.shared.role()
     }
 
-    /// What was last known, with its age.
+    /// The last known view, with its age.
     pub fn view(&self) -> Snapshot {
         self.shared.snapshot()
     }
@@ -114,77 +118,78 @@ impl Hive {
         self.shared.engaged()
     }
 
-    /// Until when every term of this node is good, if none is lost before.
+    /// Until when every term of this node is valid, unless it is lost before.
     pub fn trust(&self) -> tokio::sync::watch::Receiver<Moment> {
         self.shared.trust()
     }
 
-    /// What has happened here so far.
+    /// Counts of what has happened on this node so far.
     pub fn counters(&self) -> Counters {
         self.shared.counters()
     }
 
-    /// Snapshots and differences, in rising versions; whoever is slow gets a fresh snapshot.
+    /// Snapshots and changes of the view, in rising versions; a slow reader gets a fresh snapshot.
     pub fn watch(&self) -> Watch {
         self.shared.subscribe()
     }
 
-    /// A request was served. One atomic store; the first after a pause rings the heartbeat.
+    /// Records that a request was served. Costs one atomic store; the first after a pause wakes the heartbeat thread.
     #[inline]
     pub fn engage(&self) {
         self.shared.traffic().mark();
     }
 
-    /// For whatever has requests: a layer of a web service, a poller.
+    /// The traffic mark, for code that gets requests: a layer of a web service, a poller.
     pub fn traffic(&self) -> Traffic {
         self.shared.traffic().clone()
     }
 
-    /// Whether this node may be given traffic.
+    /// Sets whether this node may be given traffic.
     pub fn ready(&self, ready: bool) {
-        self.shared.say_ready(ready);
+        self.shared.set_ready(ready);
     }
 
-    /// A new epoch for a lease that is held: the sequence runs short, or a sink is ahead of `floor`.
+    /// Requests a new epoch for a held lease: the sequence runs short, or a sink already has epoch `floor`.
     pub async fn mint(&self, lease: Name, floor: Epoch) {
-        self.tell(Input::Mint { lease, floor }).await;
+        self.send(Input::Mint { lease, floor }).await;
     }
 
-    /// A store has refused what was written under this epoch.
+    /// Reports that a store has refused a write under this epoch.
     pub async fn stale(&self, lease: Name, epoch: Epoch) {
-        self.shared.counting().fences_refused += 1;
-        self.tell(Input::Stale { lease, epoch }).await;
+        self.shared.lock_counters().fences_refused += 1;
+        self.send(Input::Stale { lease, epoch }).await;
     }
 
-    /// What was under way under this epoch has ended, as [`Change::Leave`] has asked.
-    pub async fn left(&self, held: Held) {
-        self.tell(Input::Left(held)).await;
+    /// Reports that the work under this epoch has ended, as [`Change::Leave`] requested.
+    pub async fn left(&self, held: HeldLease) {
+        self.send(Input::Left(held)).await;
     }
 
-    /// Hands a lease that is held here to another node: the next in order, or a certain one.
+    /// Hands a held lease over to another node: to `to`, or to the next in order.
     pub async fn hand_over(&self, lease: &str, to: Option<NodeId>) {
-        self.tell(Input::HandOver { lease: lease.into(), to }).await;
+        self.send(Input::HandOver { lease: lease.into(), to }).await;
     }
 
-    /// Leads nothing new and hands over what it leads; goes on beating.
+    /// Takes no new leases and hands over the held ones; the node keeps sending heartbeats.
     pub async fn drain(&self) {
-        self.tell(Input::Drain).await;
+        self.send(Input::Drain).await;
     }
 
-    /// Hands over what it leads, releases what nobody else can have, and leaves; returns once that is done. An heir is
-    /// waited for, five seconds or a time to live at most, so that nothing is without a leader meanwhile; alone it goes at
-    /// once. Without the store it takes a time to live at most; burial covers the rest.
+    /// Hands over the held leases, releases those that no other node can take, and leaves; returns once that is done.
+    /// It waits for a successor, at most five seconds or one time to live, so that no lease is without a holder
+    /// meanwhile; a node that is alone leaves at once. Without the store it takes at most one time to live; other
+    /// members remove its row later.
     pub async fn leave(&self) {
-        let mut life = self.shared.life();
-        self.tell(Input::Leave).await;
-        let _ = life.wait_for(|life| matches!(life, Life::Ended(_))).await;
+        let mut membership = self.shared.membership();
+        self.send(Input::Leave).await;
+        let _ = membership.wait_for(|membership| matches!(membership, Membership::Ended(_))).await;
     }
 
-    /// Returns when this node can be no member any more: why, unless it has left.
+    /// Returns when this node can no longer be a member, with the reason, or `None` if it has left.
     pub async fn ended(&self) -> Option<Failure> {
-        let mut life = self.shared.life();
-        match life.wait_for(|life| matches!(life, Life::Ended(_))).await.as_deref() {
-            Ok(Life::Ended(failure)) => failure.clone(),
+        let mut membership = self.shared.membership();
+        match membership.wait_for(|membership| matches!(membership, Membership::Ended(_))).await.as_deref() {
+            Ok(Membership::Ended(failure)) => failure.clone(),
             _ => None,
         }
     }
@@ -193,7 +198,7 @@ impl Hive {
         self.shared.store()
     }
 
-    async fn tell(&self, input: Input) {
+    async fn send(&self, input: Input) {
         let _ = self.inputs.send(input).await;
     }
 }

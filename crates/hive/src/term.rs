@@ -1,7 +1,8 @@
 //! A term of a lease, and the fence that every effect under it shows.
 //!
-//! A term lives while its node is trusted and until the lease changes hands. Its end is one number that only falls to
-//! nothing: whoever has once been told that a term is dead never hears otherwise, whatever the heartbeat does meanwhile.
+//! A term is alive while its node is trusted, until the lease gets another holder. Its end is one number that can fall
+//! to zero and never rises again: once a caller has seen a term dead, every later check says the same, even if a
+//! heartbeat is answered at the same moment.
 
 mod atomic {
     pub use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +17,16 @@ use honeyflow_runtime::{Clock, Moment};
 use self::end::End;
 use crate::contract::NodeId;
 
-/// (lease, epoch, holder): granted by a store's answer, dead for good once trust in it has run out. Cheap to clone;
-/// clones live and die together.
+/// A lease, an epoch and a holder. A store's answer grants it, and it is dead for good once its trust has run out.
+/// Cheap to clone; clones share one end.
 ///
 /// ```compile_fail
-/// // Nobody builds a term: it is granted.
+/// // A term cannot be constructed: it is granted.
 /// let term = honeyflow_hive::Term { lease: "queen".into(), epoch: honeyflow_event::Epoch(1) };
 /// ```
 ///
 /// ```compile_fail
-/// // Nor by calling what makes them.
+/// // Nor can the constructor be called.
 /// let term = honeyflow_hive::Term::granted;
 /// ```
 #[derive(Clone)]
@@ -42,7 +43,8 @@ struct Granted {
 }
 
 impl Term {
-    /// Only [`crate::Member`] makes terms, from what a store has answered. One that comes too late is born dead.
+    /// Only [`crate::Member`] makes terms, from a store's answer. A term whose answer came too late is dead from the
+    /// start.
     pub(crate) fn granted(lease: Name, epoch: Epoch, holder: NodeId, until: Moment, clock: Arc<dyn Clock>) -> Term {
         Term { granted: Arc::new(Granted { lease, epoch, holder, end: End::at(until.0), clock }) }
     }
@@ -59,49 +61,49 @@ impl Term {
         self.granted.holder
     }
 
-    /// Whether its holder may still act under it: one atomic load and one look at the clock.
+    /// Whether its holder may still act under it. Costs one atomic load and one reading of the clock.
     pub fn check(&self) -> bool {
         self.lives_at(self.granted.clock.now())
     }
 
-    /// The same, for those who are told what time it is.
+    /// The same as [`Term::check`], at a time that the caller gives.
     pub fn lives_at(&self, now: Moment) -> bool {
         self.granted.end.is_after(now.0)
     }
 
-    /// When it ends, if no beat is answered before; the beginning of time if it has ended.
+    /// When it ends if no heartbeat is answered before; `Moment(0)` if it has ended.
     pub fn until(&self) -> Moment {
         Moment(self.granted.end.get())
     }
 
-    /// What a write under this term shows. Of a dead term it is one that no store accepts.
+    /// The fence that a write under this term shows. For a dead term, a fence that no store accepts.
     pub fn fence(&self) -> Fence {
         self.fence_at(self.granted.clock.now()).unwrap_or_else(|| self.with_epoch(Epoch(0)))
     }
 
-    /// None if the term is dead by then.
+    /// The fence, or `None` if the term is dead at `now`.
     pub fn fence_at(&self, now: Moment) -> Option<Fence> {
         self.lives_at(now).then(|| self.with_epoch(self.granted.epoch))
     }
 
-    /// No row has a holder under epoch 0.
+    /// With epoch 0 the fence never holds: no row has a holder under epoch 0.
     fn with_epoch(&self, epoch: Epoch) -> Fence {
         Fence { lease: self.granted.lease.clone(), epoch, holder: self.granted.holder }
     }
 
-    /// A beat was answered: it lives on, if it does. False: whoever holds it has found it dead, and it stays so.
+    /// Extends the term after an answered heartbeat. False if a caller has already seen it dead: then it stays dead.
     pub(crate) fn extend(&self, until: Moment) -> bool {
         self.granted.end.put_off(until.0)
     }
 
-    /// The same term in another future: its end is its own.
-    pub(crate) fn apart(&self) -> Term {
+    /// A copy with an end of its own, for a copy of the [`crate::Member`] that explores another future.
+    pub(crate) fn independent_copy(&self) -> Term {
         let Granted { lease, epoch, holder, end, clock } = &*self.granted;
         Term::granted(lease.clone(), *epoch, *holder, Moment(end.get()), clock.clone())
     }
 
     pub(crate) fn end(&self) {
-        self.granted.end.now();
+        self.granted.end.end_now();
     }
 }
 
@@ -119,12 +121,12 @@ impl fmt::Debug for Term {
     }
 }
 
-/// What a fenced request shows. The store compares it with the lease row in the transaction that writes.
+/// The proof that a fenced request shows. The store compares it with the lease row in the transaction that writes.
 ///
 /// ```compile_fail
 /// // Without a term there is no fence, and without a fence no fenced request.
 /// use honeyflow_hive::Request;
-/// let count = Request::Count { every_ms: 0, bury: Vec::new() };
+/// let count = Request::Count { every_ms: 0, remove: Vec::new() };
 /// ```
 ///
 /// ```compile_fail
@@ -146,7 +148,8 @@ impl Fence {
         self.epoch
     }
 
-    /// Whether the lease row still says the same: what [`crate::fence`] says in SQL, for stores that are not SQL.
+    /// Whether the lease row still has this epoch and holder. The same check as [`crate::fence`], for stores without
+    /// SQL.
     pub fn holds(&self, epoch: Epoch, holder: Option<NodeId>) -> bool {
         (self.epoch == epoch && holder == Some(self.holder)) || crate::planted::on("PB-1")
     }
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn hv_13_who_was_told_that_it_is_dead_never_hears_otherwise() {
+    fn hv_13_a_term_once_seen_dead_stays_dead() {
         let term = term(100);
         assert!(term.lives_at(Moment(99)));
         assert!(!term.lives_at(Moment(100)));
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn hv_12_an_answered_beat_lets_it_live_on_and_never_shortens_it() {
+    fn hv_12_an_answered_heartbeat_extends_a_term_and_never_shortens_it() {
         let term = term(100);
         term.extend(Moment(200));
         term.extend(Moment(150));
@@ -195,15 +198,15 @@ mod tests {
     }
 
     #[test]
-    fn hv_2_what_ends_in_one_future_goes_on_in_another() {
+    fn hv_2_a_term_that_ends_in_one_copy_lives_on_in_the_other() {
         let here = term(100);
-        let elsewhere = here.apart();
+        let elsewhere = here.independent_copy();
         here.end();
         assert!(!here.lives_at(Moment(5)) && elsewhere.lives_at(Moment(5)) && here.clone() == elsewhere);
     }
 
     #[test]
-    fn hv_41_one_granted_too_late_is_born_dead() {
+    fn hv_41_a_term_granted_too_late_is_dead_from_the_start() {
         assert!(!term(5).lives_at(Moment(5)));
     }
 }

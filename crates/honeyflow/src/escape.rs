@@ -1,14 +1,14 @@
-//! Text from data, files and servers, made safe for a terminal: what could move the cursor, colour the screen, ring
-//! the bell or turn the reading direction is shown as an escape (SE-30).
+//! Makes text from data, files and servers safe for a terminal: characters that could move the cursor, colour the
+//! screen, ring the bell or reverse the reading direction are escaped (SE-30).
 
 use std::borrow::Cow;
 
-/// Line breaks and tabs are escaped too: a value stays on its line.
+/// Escapes a value for one line: line breaks and tabs are escaped, too.
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
-/// For text that has lines of its own: line breaks and tabs stay.
+/// Escapes a text of several lines: line breaks and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escape(text, |character| matches!(character, '\n' | '\t'))
 }
@@ -29,7 +29,7 @@ fn escape(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 fn is_unsafe(character: char) -> bool {
-    // beyond the control characters: line separators, marks that reorder what is read, and the invisible
+    // Besides control characters: line separators, marks that reorder text, and invisible characters.
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }

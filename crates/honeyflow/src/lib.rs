@@ -1,11 +1,13 @@
-//! Everything the binary consists of, as a library, so that campaigns and benchmarks can use its parts. What was typed
-//! is read in [`cli`]; what the file says in [`config`]; adapters are known to [`registry`]; [`node`] puts them together.
+//! All parts of the binary as a library, so that test campaigns and benchmarks can use them. [`cli`] parses the command
+//! line, [`config`] reads the configuration file, [`registry`] knows the adapters, and [`node`] puts them together.
 
 pub mod check;
 pub mod cli;
+pub mod codes;
 pub mod config;
 pub mod demo;
 pub mod escape;
+pub mod failures;
 pub mod init;
 pub mod node;
 pub mod registry;

@@ -1,6 +1,6 @@
-//! The binary: what was typed → what it means → call → print → exit code.
+//! The binary: runs the command line and returns its exit code.
 
-/// Many small documents and keys come and go on many threads.
+/// Chosen because many threads allocate and free many small documents and keys.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,9 +1,11 @@
-//! The signals that end a node: SIGTERM and Ctrl-C, heard as often as they come.
+//! The signals that stop a node: SIGTERM and Ctrl-C. Each one received counts.
 
 use honeyflow_runtime::Failure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and Ctrl-C.
+use crate::codes;
+
+/// Waits for SIGTERM or Ctrl-C.
 pub struct Stop {
     terminate: Signal,
     interrupt: Signal,
@@ -14,7 +16,8 @@ impl Stop {
         Ok(Stop { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    pub async fn asked(&mut self) {
+    /// Returns at the next SIGTERM or Ctrl-C.
+    pub async fn requested(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -23,5 +26,5 @@ impl Stop {
 }
 
 pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::fatal("no-signals", format!("cannot listen for signals: {error}")))
+    signal(kind).map_err(|error| Failure::fatal(codes::NO_SIGNALS, format!("cannot listen for signals: {error}")))
 }

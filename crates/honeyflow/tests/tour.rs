@@ -1,4 +1,4 @@
-//! The five-minute tour of `docs/tour.md`, as its script performs it: what the page says is what happens.
+//! Runs the script of the five-minute tour (`docs/tour.md`) and checks that its output contains what the page shows.
 
 use std::{
     path::Path,
@@ -19,7 +19,7 @@ const FOUND: &[&str] = &[
     "patient: equal: 3 rows, 3 documents; 0 missing, 0 stale, 0 extra",
     "staff: equal: 3 rows, 3 documents; 0 missing, 0 stale, 0 extra",
     "### another configuration",
-    "the changed configuration is ignored, the last good one stays",
+    "ignored the changed configuration, the last valid one stays in use",
     "= help: did you mean `sql.load`?",
     "### a bad row",
     "invalid-utf8",
@@ -37,13 +37,13 @@ const FOUND: &[&str] = &[
 ];
 
 #[test]
-fn the_tour_happens_as_it_is_told() {
+fn the_tour_prints_what_the_page_shows() {
     if Command::new("sqlite3").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("SKIPPED tour: sqlite3 is not installed");
         return;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tour.sh");
-    // Both streams into one, as on a terminal.
+    // Both streams go into one, as on a terminal.
     let ran = Command::new("sh")
         .args(["-c", "sh \"$0\" 0 2>&1"])
         .arg(script)

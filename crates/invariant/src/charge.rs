@@ -1,10 +1,11 @@
-//! I17: only guilty items are charged, and parked are exactly those whose injected faults demand it.
+//! I17: only guilty items, that is items with an injected fault, are charged a counted attempt; and exactly the items
+//! whose injected faults demand it are parked.
 
 use std::collections::BTreeSet;
 
 use crate::Breach;
 
-/// Names are whatever tells items apart: entity, key, workflow, step.
+/// Checks that only guilty items were charged. A name identifies an item: entity, key, workflow, step.
 pub fn only_the_guilty<'a>(
     charged: impl IntoIterator<Item = &'a String>,
     is_guilty: impl Fn(&str) -> bool,
@@ -13,6 +14,7 @@ pub fn only_the_guilty<'a>(
     innocent.map(|item| Breach::new("I17", format!("{item} was charged and is innocent"))).collect()
 }
 
+/// Checks that exactly the guilty items are parked.
 pub fn parked_are_the_guilty(parked: &BTreeSet<String>, guilty: &BTreeSet<String>) -> Vec<Breach> {
     let innocent = parked.difference(guilty).map(|item| format!("{item} is parked and innocent"));
     let escaped = guilty.difference(parked).map(|item| format!("{item} is guilty and not parked"));

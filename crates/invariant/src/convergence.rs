@@ -1,12 +1,12 @@
-//! I2: for every key, what the sink holds is what the row says, and its stamp is the highest that was accepted.
+//! I2: for every key, the sink's document equals the row, and its stamp is the highest that the sink has accepted.
 
 use honeyflow_event::{Key, Name, Stamp};
 
 use crate::Breach;
 
-/// One key of one sink, at rest. Bodies are content hashes; none = no document.
+/// One key of one sink, at rest. Bodies are content hashes; none means no document.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Copy {
+pub struct SinkCopy {
     pub sink: Name,
     pub key: Key,
     pub row: Option<u64>,
@@ -15,10 +15,10 @@ pub struct Copy {
     pub highest_accepted: Stamp,
 }
 
-pub fn convergence<'a>(copies: impl IntoIterator<Item = &'a Copy>) -> Vec<Breach> {
+pub fn convergence<'a>(copies: impl IntoIterator<Item = &'a SinkCopy>) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for copy in copies {
-        let Copy { sink, key, row, held, stamp, highest_accepted } = copy;
+        let SinkCopy { sink, key, row, held, stamp, highest_accepted } = copy;
         match (row, held) {
             (None, Some(_)) => breaches.push(Breach::new("I2", format!("{sink} has a document {key} without a row"))),
             (Some(_), None) => breaches.push(Breach::new("I2", format!("{sink} has no document for row {key}"))),
@@ -40,9 +40,9 @@ mod tests {
     use super::*;
     use crate::ids;
 
-    fn copy(row: Option<u64>, held: Option<u64>, stamps: (u64, u64)) -> Copy {
+    fn copy(row: Option<u64>, held: Option<u64>, stamps: (u64, u64)) -> SinkCopy {
         let (stamp, highest_accepted) = (Stamp(stamps.0), Stamp(stamps.1));
-        Copy { sink: "books".into(), key: "1".into(), row, held, stamp, highest_accepted }
+        SinkCopy { sink: "books".into(), key: "1".into(), row, held, stamp, highest_accepted }
     }
 
     #[test]

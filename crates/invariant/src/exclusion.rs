@@ -1,5 +1,5 @@
-//! I3: grants of a key are disjoint, ordered by what the holder itself counted and not by clocks; an epoch has one holder.
-//! I8: the same of a duty of the cluster, whose epochs rise with every grant.
+//! I3: the grants of a key do not overlap, in the order of the holder's own counter and not of clocks; an epoch has one
+//! holder. I8: the same for a duty of the cluster, whose epochs rise with every grant.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use honeyflow_event::Epoch;
 
 use crate::Breach;
 
-/// A run's hold on a key. `opened` and `closed` are places in its holder's own history.
+/// A run's exclusive hold on a key. `opened` and `closed` are positions in its holder's own history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// One incarnation.
+    /// The incarnation that holds the key.
     pub holder: u64,
-    /// What is excluded: entity and key, and the workflow where that is all a run excludes.
+    /// What the run excludes: entity and key, and the workflow if runs exclude only those of their workflow.
     pub key: String,
     pub run: u64,
     pub opened: u64,
@@ -33,18 +33,18 @@ pub fn exclusion(grants: &[Grant]) -> Vec<Breach> {
     breaches
 }
 
-/// A term as a node believes to hold it.
+/// A term that a node believes it holds.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Held {
+pub struct HeldTerm {
     pub lease: String,
     pub epoch: Epoch,
     pub holder: u64,
 }
 
-pub fn one_holder_per_epoch(held: &[Held]) -> Vec<Breach> {
+pub fn one_holder_per_epoch(held: &[HeldTerm]) -> Vec<Breach> {
     let mut holders: BTreeMap<(&str, Epoch), u64> = BTreeMap::new();
     let mut breaches = Vec::new();
-    for Held { lease, epoch, holder } in held {
+    for HeldTerm { lease, epoch, holder } in held {
         let first = *holders.entry((lease, *epoch)).or_insert(*holder);
         if first != *holder {
             let what = format!("epoch {} of {lease} was held by incarnations {first} and {holder}", epoch.0);
@@ -54,9 +54,9 @@ pub fn one_holder_per_epoch(held: &[Held]) -> Vec<Breach> {
     breaches
 }
 
-/// Grants of the cluster's duties, in the order in which the store gave them.
-pub fn duties_are_held_by_one(granted: &[Held]) -> Vec<Breach> {
-    let mut last: BTreeMap<&str, &Held> = BTreeMap::new();
+/// Checks the grants of the cluster's duties, in the order in which the store made them.
+pub fn duties_are_held_by_one(granted: &[HeldTerm]) -> Vec<Breach> {
+    let mut last: BTreeMap<&str, &HeldTerm> = BTreeMap::new();
     let mut breaches = Vec::new();
     for held in granted {
         if let Some(before) = last.insert(&held.lease, held)
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn i3_an_epoch_has_one_holder() {
-        let held = |epoch, holder| Held { lease: "shard/shop/0".to_owned(), epoch: Epoch(epoch), holder };
+        let held = |epoch, holder| HeldTerm { lease: "shard/shop/0".to_owned(), epoch: Epoch(epoch), holder };
         assert_eq!(one_holder_per_epoch(&[held(1, 1), held(2, 2), held(2, 2), held(3, 1)]), []);
         assert_eq!(ids(&one_holder_per_epoch(&[held(1, 1), held(1, 2)])), ["I3"]);
         assert_eq!(ids(&one_holder_per_epoch(&[held(1, 1), held(2, 1), held(1, 3)])), ["I3"]);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn i8_epochs_of_a_duty_rise() {
-        let held = |lease: &str, epoch, holder| Held { lease: lease.to_owned(), epoch: Epoch(epoch), holder };
+        let held = |lease: &str, epoch, holder| HeldTerm { lease: lease.to_owned(), epoch: Epoch(epoch), holder };
         assert_eq!(duties_are_held_by_one(&[held("duty/a", 1, 1), held("duty/b", 1, 2), held("duty/a", 2, 1)]), []);
         assert_eq!(ids(&duties_are_held_by_one(&[held("duty/a", 2, 1), held("duty/a", 2, 2)])), ["I8"], "two holders");
         assert_eq!(ids(&duties_are_held_by_one(&[held("duty/a", 2, 1), held("duty/a", 1, 1)])), ["I8"], "it fell");

@@ -1,4 +1,4 @@
-//! I4 and I5: what a store or a sink has accepted, in the order in which it did.
+//! I4 and I5: rules for the writes that a store or a sink has accepted, in the order in which it accepted them.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use honeyflow_event::{Epoch, Key, Name, Stamp};
 
 use crate::Breach;
 
-/// A fenced write that the store has carried out.
+/// A fenced write that the store has executed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Accepted {
+pub struct AcceptedWrite {
     pub lease: Name,
     pub epoch: Epoch,
 }
 
-pub fn epochs_never_fall<'a>(accepted: impl IntoIterator<Item = &'a Accepted>) -> Vec<Breach> {
+pub fn epochs_never_fall<'a>(accepted: impl IntoIterator<Item = &'a AcceptedWrite>) -> Vec<Breach> {
     let mut highest: BTreeMap<&str, Epoch> = BTreeMap::new();
     let mut breaches = Vec::new();
-    for Accepted { lease, epoch } in accepted {
+    for AcceptedWrite { lease, epoch } in accepted {
         let before = highest.entry(lease).or_default();
         if *epoch < *before {
             let what = format!("{lease}: a write of epoch {} was accepted after one of epoch {}", epoch.0, before.0);
@@ -27,10 +27,10 @@ pub fn epochs_never_fall<'a>(accepted: impl IntoIterator<Item = &'a Accepted>) -
     breaches
 }
 
-/// A write that a sink has applied. `loaded` and `carried` name the change that the load of this stamp saw, and the
-/// one that the document shows, where both are known.
+/// A write that a sink has applied. `loaded` is the change that the load of this stamp read, `carried` the change that
+/// the document shows, if known.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Applied {
+pub struct AppliedWrite {
     pub sink: Name,
     pub key: Key,
     pub stamp: Stamp,
@@ -38,10 +38,10 @@ pub struct Applied {
     pub carried: Option<u64>,
 }
 
-pub fn stamps_increase<'a>(applied: impl IntoIterator<Item = &'a Applied>) -> Vec<Breach> {
+pub fn stamps_increase<'a>(applied: impl IntoIterator<Item = &'a AppliedWrite>) -> Vec<Breach> {
     let mut last: BTreeMap<(&str, &str), Stamp> = BTreeMap::new();
     let mut breaches = Vec::new();
-    for Applied { sink, key, stamp, loaded, carried } in applied {
+    for AppliedWrite { sink, key, stamp, loaded, carried } in applied {
         let before = last.insert((sink, key), *stamp);
         if before.is_some_and(|before| before >= *stamp) {
             let before = before.unwrap_or_default();
@@ -50,7 +50,7 @@ pub fn stamps_increase<'a>(applied: impl IntoIterator<Item = &'a Applied>) -> Ve
         if let (Some(loaded), Some(carried)) = (loaded, carried)
             && loaded != carried
         {
-            let what = format!("{sink}: {key} under {stamp} carries change {carried}, its load saw {loaded}");
+            let what = format!("{sink}: {key} under {stamp} carries change {carried}, its load read {loaded}");
             breaches.push(Breach::new("I5", what));
         }
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn i4_accepted_epochs_never_fall() {
-        let accepted = |lease: &str, epoch| Accepted { lease: lease.into(), epoch: Epoch(epoch) };
+        let accepted = |lease: &str, epoch| AcceptedWrite { lease: lease.into(), epoch: Epoch(epoch) };
         assert_eq!(epochs_never_fall(&[accepted("a", 3), accepted("b", 1), accepted("a", 3), accepted("a", 4)]), []);
         assert_eq!(ids(&epochs_never_fall(&[accepted("a", 3), accepted("a", 2)])), ["I4"]);
         assert_eq!(
@@ -74,10 +74,10 @@ mod tests {
         );
     }
 
-    /// The epoch stands above the sequence in a stamp: however many an old term has used, a new one is above them.
+    /// The epoch is the high part of a stamp: every stamp of a new term is above all stamps of an older term.
     #[test]
     fn hi_11_accepted_epochs_of_a_key_never_fall() {
-        let applied = |key: &str, epoch, sequence| Applied {
+        let applied = |key: &str, epoch, sequence| AppliedWrite {
             sink: "s".into(),
             key: key.into(),
             stamp: Stamp::new(Epoch(epoch), sequence),
@@ -90,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn i5_stamps_of_a_key_increase_and_say_what_was_loaded() {
-        let applied = |key: &str, stamp, loaded, carried| Applied {
+    fn i5_stamps_of_a_key_increase_and_match_the_loaded_change() {
+        let applied = |key: &str, stamp, loaded, carried| AppliedWrite {
             sink: "s".into(),
             key: key.into(),
             stamp: Stamp(stamp),

@@ -1,19 +1,19 @@
-//! I6: a step starts after its needs have ended, and ends once.
+//! I6: a step starts after all steps that it needs have ended, and it ends once.
 
 use crate::Breach;
 
-/// What happened in one run, in order. Steps by number.
+/// One event in the history of a run. Steps are given by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Move {
-    /// Its needs were judged and it is to run.
+    /// The step's needs have ended and it shall run.
     Ready(u16),
-    /// An attempt was given to a worker.
+    /// A worker received an attempt.
     Given(u16),
-    /// It ended as a whole; an earlier owner's checkpoint counts.
+    /// The whole step has ended; a checkpoint of an earlier owner counts too.
     Ended(u16),
 }
 
-/// `needs` by step.
+/// Checks the history of one run. `needs` lists the needs of each step.
 pub fn graph_is_kept(run: u64, needs: &[Vec<u16>], moves: &[Move]) -> Vec<Breach> {
     let mut ready = vec![false; needs.len()];
     let mut ended = vec![false; needs.len()];
@@ -45,7 +45,7 @@ pub fn graph_is_kept(run: u64, needs: &[Vec<u16>], moves: &[Move]) -> Vec<Breach
     breaches
 }
 
-/// By itself, or skipped or blocked: decided without ever having been ready.
+/// Returns whether the step has ended: by itself, or skipped or blocked (it was decided and never ready).
 fn has_ended(step: u16, needs: &[Vec<u16>], ready: &[bool], ended: &[bool]) -> bool {
     let place = usize::from(step);
     ended[place]
@@ -54,7 +54,7 @@ fn has_ended(step: u16, needs: &[Vec<u16>], ready: &[bool], ended: &[bool]) -> b
             && needs[place].iter().all(|need| has_ended(*need, needs, ready, ended)))
 }
 
-/// A step began to have an effect that a need with a checkpoint has led to.
+/// The start of a step's effect that depends on a need with a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Effect {
     pub what: String,
@@ -62,11 +62,11 @@ pub struct Effect {
     pub journaled: bool,
 }
 
-/// The completion of a step with a checkpoint is accepted once that has committed, and not before.
+/// Checks that a step with a checkpoint counts as completed only after the checkpoint has been committed.
 pub fn effects_follow_checkpoints<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> Vec<Breach> {
     let early = effects.into_iter().filter(|effect| !effect.journaled);
     early
-        .map(|Effect { what, .. }| Breach::new("I6", format!("{what} came before the checkpoint it rests on")))
+        .map(|Effect { what, .. }| Breach::new("I6", format!("{what} came before the checkpoint it depends on")))
         .collect()
 }
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn i6_effects_follow_the_checkpoints_they_rest_on() {
+    fn i6_effects_follow_the_checkpoints_they_depend_on() {
         let effect = |journaled| Effect { what: "a write".to_owned(), journaled };
         assert_eq!(effects_follow_checkpoints(&[effect(true), effect(true)]), []);
         assert_eq!(ids(&effects_follow_checkpoints(&[effect(false)])), ["I6"]);

@@ -1,4 +1,4 @@
-//! HI-1 to HI-5 and HI-8 to HI-11: what a hive must never break, whatever its nodes, clocks and store do.
+//! HI-1 to HI-5 and HI-8 to HI-11: rules that a hive never breaks, independent of its nodes, clocks and store.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use honeyflow_event::Epoch;
 
 use crate::{
     Breach,
-    fence::{Accepted, epochs_never_fall},
+    fence::{AcceptedWrite, epochs_never_fall},
 };
 
-/// A change of hands, in the order in which the store made them.
+/// A lease that got a new holder and epoch. The records are in the order in which the store made them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Minted {
+pub struct MintedLease {
     pub lease: String,
     pub epoch: Epoch,
     pub holder: String,
 }
 
 /// HI-1 and HI-2: an epoch has one holder, and a lease's epochs only grow.
-pub fn epochs_grow(minted: &[Minted]) -> Vec<Breach> {
+pub fn epochs_grow(minted: &[MintedLease]) -> Vec<Breach> {
     let mut last: BTreeMap<&str, Epoch> = BTreeMap::new();
     let mut holders: BTreeMap<(&str, Epoch), &str> = BTreeMap::new();
     let mut breaches = Vec::new();
-    for Minted { lease, epoch, holder } in minted {
+    for MintedLease { lease, epoch, holder } in minted {
         let first = *holders.entry((lease, *epoch)).or_insert(holder);
         if first != holder {
             let what = format!("epoch {} of {lease} was minted for {first} and for {holder}", epoch.0);
@@ -37,15 +37,15 @@ pub fn epochs_grow(minted: &[Minted]) -> Vec<Breach> {
     breaches
 }
 
-/// HI-3 and HI-11: what was accepted never falls.
-pub fn accepted_epochs_never_fall<'a>(accepted: impl IntoIterator<Item = &'a Accepted>) -> Vec<Breach> {
+/// HI-3 and HI-11: the epochs of accepted writes never fall.
+pub fn accepted_epochs_never_fall<'a>(accepted: impl IntoIterator<Item = &'a AcceptedWrite>) -> Vec<Breach> {
     let fallen = epochs_never_fall(accepted);
     fallen.into_iter().map(|breach| Breach::new("HI-3", breach.what)).collect()
 }
 
-/// The time in which a term was valid where it was held, in one measure for all nodes.
+/// The time during which a term was valid on the node that held it, on one clock for all nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reign {
+pub struct TermInterval {
     pub lease: String,
     pub epoch: Epoch,
     pub holder: String,
@@ -54,8 +54,8 @@ pub struct Reign {
 }
 
 /// HI-4: two terms of one lease are never valid at once.
-pub fn reigns_do_not_overlap(reigns: &[Reign]) -> Vec<Breach> {
-    let mut sorted: Vec<&Reign> = reigns.iter().filter(|reign| reign.from < reign.until).collect();
+pub fn terms_do_not_overlap(reigns: &[TermInterval]) -> Vec<Breach> {
+    let mut sorted: Vec<&TermInterval> = reigns.iter().filter(|reign| reign.from < reign.until).collect();
     sorted.sort_by(|a, b| (&a.lease, a.from, a.until).cmp(&(&b.lease, b.from, b.until)));
     let mut breaches = Vec::new();
     for pair in sorted.windows(2) {
@@ -71,13 +71,13 @@ pub fn reigns_do_not_overlap(reigns: &[Reign]) -> Vec<Breach> {
     breaches
 }
 
-/// HI-4: a node stops trusting itself before others may think it dead.
+/// HI-4: a node's trust ends before other nodes may treat it as expired.
 pub fn trust_ends_before_expiry(node: &str, trusted_until: u64, expires: u64) -> Option<Breach> {
     let what = || format!("{node} trusts itself until {trusted_until}, and expires at {expires}");
     (trusted_until > expires).then(|| Breach::new("HI-4", what()))
 }
 
-/// HI-5: after the last fault every lease has a living holder in time.
+/// HI-5: every lease has a living holder within the limit after the last fault.
 pub fn leases_are_held(vacant: &[&str], after_ms: u64, limit_ms: u64) -> Vec<Breach> {
     if after_ms < limit_ms {
         return Vec::new();
@@ -87,22 +87,22 @@ pub fn leases_are_held(vacant: &[&str], after_ms: u64, limit_ms: u64) -> Vec<Bre
     vacant.iter().map(say).collect()
 }
 
-/// What a node has been shown of a version.
+/// The content of a version as one node has received it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct ReceivedVersion {
     pub node: String,
-    /// Origin and lineage.
+    /// The origin and lineage of the version.
     pub of: String,
     pub version: u64,
     pub content: String,
 }
 
-/// HI-8: one version means one content, on every node, and a node's versions rise.
-pub fn versions_mean_one_content(shown: &[Shown]) -> Vec<Breach> {
+/// HI-8: a version has the same content on every node, and the versions that a node receives rise.
+pub fn versions_mean_one_content(shown: &[ReceivedVersion]) -> Vec<Breach> {
     let mut contents: BTreeMap<(&str, u64), (&str, &str)> = BTreeMap::new();
     let mut last: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut breaches = Vec::new();
-    for Shown { node, of, version, content } in shown {
+    for ReceivedVersion { node, of, version, content } in shown {
         let (first, was) = *contents.entry((of, *version)).or_insert((node, content));
         if was != content {
             let what = format!("version {version} is {was:?} for {first} and {content:?} for {node}");
@@ -123,7 +123,7 @@ pub fn versions_have_no_gap(versions: &[u64]) -> Vec<Breach> {
     gaps.map(|pair| Breach::new("HI-8", format!("version {} follows {}", pair[1], pair[0]))).collect()
 }
 
-/// HI-9: after a quiet time everybody knows how many there are.
+/// HI-9: after a quiet time every node knows the number of nodes.
 pub fn counts_are_true(known: &[(String, Option<u64>)], truth: u64) -> Vec<Breach> {
     let wrong = known.iter().filter(|(_, count)| *count != Some(truth));
     let say = |(node, count): &(String, Option<u64>)| {
@@ -132,19 +132,21 @@ pub fn counts_are_true(known: &[(String, Option<u64>)], truth: u64) -> Vec<Breac
     wrong.map(say).collect()
 }
 
-/// HV-30: nobody who does not know divides by less than was expected.
+/// HV-30: a node that knows no count divides by at least the expected count.
 pub fn unknown_is_not_one(node: &str, count: Option<u64>, divisor: u64, expected: u64) -> Option<Breach> {
     let wrong = count.is_none() && divisor < expected;
     wrong.then(|| Breach::new("HI-9", format!("{node} knows no count and divides by {divisor}, not by {expected}")))
 }
 
-/// HI-10: nobody is buried who lives and whose beats arrive. `silent_ms`: since its last beat was written.
-pub fn nobody_alive_is_buried(node: &str, silent_ms: u64, ttl_ms: u64) -> Option<Breach> {
-    let what = || format!("{node} was buried {silent_ms} ms after a beat of its own; its time to live is {ttl_ms} ms");
+/// HI-10: a living member whose heartbeats arrive is never removed. `silent_ms` is the time since its last heartbeat
+/// was written.
+pub fn no_live_member_is_removed(node: &str, silent_ms: u64, ttl_ms: u64) -> Option<Breach> {
+    let what =
+        || format!("{node} was removed {silent_ms} ms after its last heartbeat; its time to live is {ttl_ms} ms");
     (silent_ms < ttl_ms).then(|| Breach::new("HI-10", what()))
 }
 
-/// HI-3, for what is published: a queen of an earlier epoch writes nothing.
+/// HI-3 for published counts: a queen of an earlier epoch writes nothing.
 pub fn published_epochs_never_fall(epochs: &[Epoch]) -> Vec<Breach> {
     let falls = epochs.windows(2).filter(|pair| pair[1] < pair[0]);
     let say = |pair: &[Epoch]| Breach::new("HI-3", format!("a count of epoch {} replaced {}", pair[1].0, pair[0].0));
@@ -156,15 +158,15 @@ mod tests {
     use super::*;
     use crate::ids;
 
-    /// A rule that nobody asks for holds nothing.
+    /// A rule that no checker calls protects nothing.
     #[test]
-    fn hv_80_every_rule_is_asked_for() {
+    fn hv_80_every_rule_is_called_by_a_checker() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let checkers = ["tests/model", "tests/sim", "tests/chaos"].map(|folder| sources(&root.join(folder)));
         let checkers = checkers.concat();
         let rules = include_str!("hive.rs").lines().filter_map(|line| line.strip_prefix("pub fn "));
         for rule in rules.map(|rule| rule.split(['(', '<']).next().unwrap_or_default()) {
-            assert!(checkers.iter().any(|source| source.contains(&format!("{rule}("))), "nobody asks for {rule}");
+            assert!(checkers.iter().any(|source| source.contains(&format!("{rule}("))), "no checker calls {rule}");
         }
     }
 
@@ -183,15 +185,15 @@ mod tests {
     #[test]
     fn hi_1_and_2_epochs_have_one_holder_and_grow() {
         let minted =
-            |epoch, holder: &str| Minted { lease: "queen".into(), epoch: Epoch(epoch), holder: holder.to_owned() };
+            |epoch, holder: &str| MintedLease { lease: "queen".into(), epoch: Epoch(epoch), holder: holder.to_owned() };
         assert_eq!(epochs_grow(&[minted(1, "a"), minted(3, "a"), minted(4, "b")]), []);
         assert_eq!(ids(&epochs_grow(&[minted(3, "a"), minted(2, "a")])), ["HI-2"]);
         assert_eq!(ids(&epochs_grow(&[minted(3, "a"), minted(3, "b")])), ["HI-1", "HI-2"]);
     }
 
     #[test]
-    fn hi_3_what_was_accepted_never_falls() {
-        let accepted = |epoch| Accepted { lease: "queen".into(), epoch: Epoch(epoch) };
+    fn hi_3_accepted_epochs_never_fall() {
+        let accepted = |epoch| AcceptedWrite { lease: "queen".into(), epoch: Epoch(epoch) };
         assert_eq!(accepted_epochs_never_fall(&[accepted(1), accepted(1), accepted(2)]), []);
         assert_eq!(ids(&accepted_epochs_never_fall(&[accepted(2), accepted(1)])), ["HI-3"]);
         assert_eq!(published_epochs_never_fall(&[Epoch(1), Epoch(1), Epoch(4)]), []);
@@ -200,15 +202,15 @@ mod tests {
 
     #[test]
     fn hi_4_two_terms_are_never_valid_at_once() {
-        let reign = |holder: &str, from, until| Reign {
+        let reign = |holder: &str, from, until| TermInterval {
             lease: "queen".into(),
             epoch: Epoch(from),
             holder: holder.to_owned(),
             from,
             until,
         };
-        assert_eq!(reigns_do_not_overlap(&[reign("a", 0, 5), reign("b", 5, 9), reign("b", 8, 12)]), []);
-        assert_eq!(ids(&reigns_do_not_overlap(&[reign("b", 4, 9), reign("a", 0, 5)])), ["HI-4"]);
+        assert_eq!(terms_do_not_overlap(&[reign("a", 0, 5), reign("b", 5, 9), reign("b", 8, 12)]), []);
+        assert_eq!(ids(&terms_do_not_overlap(&[reign("b", 4, 9), reign("a", 0, 5)])), ["HI-4"]);
         assert_eq!(trust_ends_before_expiry("a", 5, 5), None);
         assert!(trust_ends_before_expiry("a", 6, 5).is_some());
     }
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn hi_8_a_version_has_one_content() {
-        let shown = |node: &str, version, content: &str| Shown {
+        let shown = |node: &str, version, content: &str| ReceivedVersion {
             node: node.to_owned(),
             of: "o".into(),
             version,
@@ -235,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn hi_9_and_10_counts_are_true_and_nobody_alive_is_buried() {
+    fn hi_9_and_10_counts_are_true_and_no_live_member_is_removed() {
         let known = |count| ("a".to_owned(), count);
         assert_eq!(counts_are_true(&[known(Some(3))], 3), []);
         assert_eq!(ids(&counts_are_true(&[known(None), known(Some(2)), known(Some(3))], 3)), ["HI-9", "HI-9"]);
         assert!(unknown_is_not_one("a", None, 1, 16).is_some());
         assert!(unknown_is_not_one("a", None, 16, 16).is_none() && unknown_is_not_one("a", Some(1), 1, 16).is_none());
-        assert!(nobody_alive_is_buried("a", 5_999, 6_000).is_some());
-        assert!(nobody_alive_is_buried("a", 6_000, 6_000).is_none());
+        assert!(no_live_member_is_removed("a", 5_999, 6_000).is_some());
+        assert!(no_live_member_is_removed("a", 6_000, 6_000).is_none());
     }
 }

@@ -1,27 +1,27 @@
-//! What must always hold, each rule written once: plain records in, breaches out. Model, simulator, chaos and
-//! production call these same functions. Pure: no clock, no I/O.
+//! The invariants of Honeyflow, each rule written once: plain records in, breaches out. The model checker, the
+//! simulator, the chaos tests and production call these same functions. Pure: no clock, no I/O.
 //!
 //! | id  | module          | rule                                                                       |
 //! |-----|-----------------|----------------------------------------------------------------------------|
-//! | I1  | [`loss`]        | every committed event has exactly one fate                                 |
-//! | I2  | [`convergence`] | a sink holds what the row says, under the highest accepted stamp           |
+//! | I1  | [`loss`]        | every committed event has exactly one outcome                              |
+//! | I2  | [`convergence`] | a sink's document equals its row, under the highest accepted stamp         |
 //! | I3  | [`exclusion`]   | one open run per key; one holder per epoch                                 |
 //! | I4  | [`fence`]       | accepted epochs per lease never fall                                       |
-//! | I5  | [`fence`]       | stamps applied per key strictly increase, and carry what was loaded for them |
+//! | I5  | [`fence`]       | stamps applied per key strictly increase, with the document loaded for them |
 //! | I6  | [`graph`]       | a step starts after its needs have ended, and ends once                    |
 //! | I7  | [`rate`]        | no window has more permits than rate and burst allow                       |
 //! | I8  | [`exclusion`]   | a duty has one holder per epoch, and its epochs rise                       |
-//! | I9  | [`rest`]        | after the last heal everything is done in time                             |
-//! | I10 | [`rest`]        | no queue above its limit                                                   |
-//! | I13 | [`verdict`]     | a run's verdict is what its steps say                                      |
-//! | I14 | [`ack`]         | no row goes before every run it owes has succeeded or is parked            |
-//! | I15 | [`pin`]         | a run and phase have one version                                           |
-//! | I16 | [`rest`], [`reason`] | nothing that is ready waits for ever, or for a worker that has room   |
-//! | I17 | [`charge`]      | only the guilty are charged; parked are exactly the guilty                 |
-//! | I18 | [`slots`]       | what is given out is returned or held                                      |
-//! | I19 | [`once`]        | what must happen once happens once, under one name, and not early          |
+//! | I9  | [`rest`]        | after the last fault is healed, all work is done in time                   |
+//! | I10 | [`rest`]        | no queue is longer than its limit                                          |
+//! | I13 | [`verdict`]     | a run's verdict follows from the ends of its steps                         |
+//! | I14 | [`ack`]         | no row is deleted before each of its obligations has succeeded or is parked |
+//! | I15 | [`pin`]         | a run and phase have one definition version                                |
+//! | I16 | [`rest`], [`reason`] | no ready step waits for ever, or for a worker that has room           |
+//! | I17 | [`charge`]      | only items with an injected fault have counted attempts or are parked      |
+//! | I18 | [`slots`]       | every slot is either free or held                                          |
+//! | I19 | [`once`]        | unique effects happen once, under one name, and not early                  |
 //! | I20 | [`reason`]      | every open run has a reason to wait, and it is the true one                |
-//! | HI-1 … HI-11 | [`hive`] | epochs, terms, views, counts and burials of a hive                       |
+//! | HI-1 … HI-11 | [`hive`] | epochs, terms, views, counts and removals of a hive                      |
 
 pub mod ack;
 pub mod charge;
@@ -41,7 +41,7 @@ pub mod verdict;
 
 use std::fmt;
 
-/// A rule that did not hold, with the facts.
+/// A broken rule, with the facts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Breach {
     pub id: &'static str,
@@ -60,7 +60,7 @@ impl fmt::Display for Breach {
     }
 }
 
-/// Which breaches there are, for tests that only want to know that a bad history is found.
+/// Returns the ids of the breaches, for tests that only check that a bad history is found.
 #[cfg(test)]
 fn ids(breaches: &[Breach]) -> Vec<&'static str> {
     breaches.iter().map(|breach| breach.id).collect()

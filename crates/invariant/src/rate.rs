@@ -1,23 +1,23 @@
-//! I7: in every window of time, over the whole cluster, no more permits than rate and burst allow.
+//! I7: in every window of time the whole cluster gets no more permits than rate and burst allow.
 
 use crate::Breach;
 
-/// Permits that were given, by the store's clock. In the order of time.
+/// Permits granted at one time of the store's clock. The records are ordered by time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Given {
+pub struct GrantedPermits {
     pub at_us: u64,
     pub permits: u64,
 }
 
-/// However long the window: `permits ≤ rate · window + burst`. That is a bucket of `burst`, filled at `per_second`, which
-/// never runs below empty.
-pub fn rate_holds(limit: &str, per_second: u64, burst: u64, given: &[Given]) -> Vec<Breach> {
+/// Checks `permits ≤ rate · window + burst` for every window. This is a token bucket of size `burst`, filled at
+/// `per_second`, that never falls below empty.
+pub fn rate_holds(limit: &str, per_second: u64, burst: u64, given: &[GrantedPermits]) -> Vec<Breach> {
     // in millionths of a permit, so that nothing is lost by rounding
     let full = u128::from(burst) * 1_000_000;
     let mut left = full;
     let mut last_us = given.first().map_or(0, |first| first.at_us);
     let mut breaches = Vec::new();
-    for Given { at_us, permits } in given {
+    for GrantedPermits { at_us, permits } in given {
         left = (left + u128::from(at_us.saturating_sub(last_us)) * u128::from(per_second)).min(full);
         last_us = last_us.max(*at_us);
         let taken = u128::from(*permits) * 1_000_000;
@@ -30,32 +30,37 @@ pub fn rate_holds(limit: &str, per_second: u64, burst: u64, given: &[Given]) -> 
     breaches
 }
 
-/// What rate and burst allow, in millionths of a permit.
+/// A rate and a burst, in millionths of a permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bound {
+pub struct RateBound {
     pub per_second_u: u64,
     pub burst_u: u64,
 }
 
-/// More than that, for a reason that is known: it counts for every window that touches this time.
+/// Permits beyond the bound that have a known reason: they are allowed in every window that touches this time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extra {
+pub struct ExtraPermits {
     pub from_us: u64,
     pub until_us: u64,
     pub permits: u64,
 }
 
-/// [`rate_holds`], with what may come on top. Every window is compared: from each of those given, to each.
-pub fn rate_holds_but_for(limit: &str, bound: Bound, extras: &[Extra], given: &[Given]) -> Vec<Breach> {
-    // What was given less what flows: its rise over a window is what the window had beyond the rate.
+/// Checks like [`rate_holds`], but allows extra permits. It compares every window from each grant to each later one.
+pub fn rate_holds_but_for(
+    limit: &str,
+    bound: RateBound,
+    extras: &[ExtraPermits],
+    given: &[GrantedPermits],
+) -> Vec<Breach> {
+    // The granted permits minus those that the rate allows: its rise over a window is the excess of that window.
     let micro = |permits: u64| i128::from(permits) * 1_000_000;
     let flowed = |at_us: u64| i128::from(at_us) * i128::from(bound.per_second_u) / 1_000_000;
-    let extra = |counts: &dyn Fn(&Extra) -> bool| -> i128 {
+    let extra = |counts: &dyn Fn(&ExtraPermits) -> bool| -> i128 {
         extras.iter().filter(|extra| counts(extra)).map(|extra| micro(extra.permits)).sum()
     };
     let (mut total, mut lowest) = (0, i128::MAX);
     let mut breaches = Vec::new();
-    for Given { at_us, permits } in given {
+    for GrantedPermits { at_us, permits } in given {
         lowest = lowest.min(total - flowed(*at_us) - extra(&|extra| extra.until_us < *at_us));
         total += micro(*permits);
         let risen = total - flowed(*at_us) - extra(&|extra| extra.from_us <= *at_us) - lowest;
@@ -72,8 +77,8 @@ mod tests {
     use super::*;
     use crate::ids;
 
-    fn given(at_ms: u64, permits: u64) -> Given {
-        Given { at_us: at_ms * 1000, permits }
+    fn given(at_ms: u64, permits: u64) -> GrantedPermits {
+        GrantedPermits { at_us: at_ms * 1000, permits }
     }
 
     #[test]
@@ -89,9 +94,12 @@ mod tests {
 
     #[test]
     fn i7_what_may_come_on_top_counts_for_the_windows_that_touch_it() {
-        let bound = Bound { per_second_u: 100_000_000, burst_u: 10_000_000 };
-        let extra =
-            |from_ms: u64, until_ms: u64| Extra { from_us: from_ms * 1000, until_us: until_ms * 1000, permits: 5 };
+        let bound = RateBound { per_second_u: 100_000_000, burst_u: 10_000_000 };
+        let extra = |from_ms: u64, until_ms: u64| ExtraPermits {
+            from_us: from_ms * 1000,
+            until_us: until_ms * 1000,
+            permits: 5,
+        };
         let twice = [given(0, 10), given(50, 10), given(5_000, 10)];
         assert_eq!(rate_holds_but_for("api", bound, &[extra(50, 60)], &twice), []);
         assert_eq!(ids(&rate_holds_but_for("api", bound, &[], &twice)), ["I7"]);

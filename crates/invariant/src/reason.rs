@@ -1,55 +1,60 @@
-//! I16 and I20: every open run is somewhere, says truly what it waits for, and does not wait for a worker that has room.
+//! I16 and I20: every open run is in some state, reports the true reason why it waits, and does not wait for a worker
+//! that has room.
 
 use crate::Breach;
 
-/// Where an open run is, and what it says of itself.
+/// The state of an open run, and the reason that it reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waiting {
+pub struct WaitingRun {
     pub run: u64,
     pub waits_for: &'static str,
-    /// Its end is being written.
+    /// The run's result is being written.
     pub settling: bool,
-    /// A worker holds a step of it.
+    /// A worker executes a step of the run.
     pub leased: bool,
-    /// A step stands in a queue.
+    /// A step is in a queue.
     pub queued: bool,
-    /// A step stands in a queue until it is its turn to be tried alone.
+    /// A step is in a queue until it is tried alone.
     pub tried: bool,
-    /// A step waits for its time.
+    /// A step waits for its due time.
     pub timed: bool,
-    /// Something that a step did is being written.
+    /// The result of a step is being written.
     pub written: bool,
-    /// The kind of a step that nothing holds back, should a worker ask for it.
+    /// The kind of a queued step that a worker would get if it asked now.
     pub could_go: Option<usize>,
 }
 
-/// Whoever is nowhere is never done.
-pub fn every_run_is_somewhere(holder: u64, runs: &[Waiting]) -> Vec<Breach> {
-    let lost = |run: &&Waiting| !(run.settling || run.leased || run.queued || run.timed || run.written);
+/// Checks that every run is in some state: a run in none would never finish.
+pub fn every_run_is_somewhere(holder: u64, runs: &[WaitingRun]) -> Vec<Breach> {
+    let lost = |run: &&WaitingRun| !(run.settling || run.leased || run.queued || run.timed || run.written);
     let lost = runs.iter().filter(lost);
-    lost.map(|run| Breach::new("I20", format!("incarnation {holder}: run {} waits for nothing at all", run.run)))
-        .collect()
+    lost.map(|run| {
+        Breach::new("I20", format!("incarnation {holder}: run {} is in no state and would never finish", run.run))
+    })
+    .collect()
 }
 
-pub fn reasons_are_true(holder: u64, runs: &[Waiting]) -> Vec<Breach> {
-    let is_true = |run: &Waiting| match run.waits_for {
+pub fn reasons_are_true(holder: u64, runs: &[WaitingRun]) -> Vec<Breach> {
+    let is_true = |run: &WaitingRun| match run.waits_for {
         "settling" => run.settling || run.written,
         "working" | "cancelling" => run.leased && !run.settling,
         "back-off" | "delay" | "awaiting" => run.timed && !run.leased,
         "behind" => run.queued && (run.could_go.is_some() || run.tried) && !run.leased,
         "nothing" => false,
-        // a gate, a limit, a lease that is not there, nobody who knows how: it stands in its queue, and cannot go
+        // a closed gate, a limit, a missing lease, no worker for the kind: the step is queued and cannot start
         _ => run.queued && !run.leased && !run.settling,
     };
     let wrong = runs.iter().filter(|run| !is_true(run));
     wrong.map(|run| Breach::new("I20", format!("incarnation {holder}: the reason is not true: {run:?}"))).collect()
 }
 
-/// `has_room` by kind: some worker would take another batch.
-pub fn nothing_starves(holder: u64, runs: &[Waiting], has_room: &[bool]) -> Vec<Breach> {
-    let starves = |run: &&Waiting| run.could_go.is_some_and(|kind| has_room.get(kind).copied().unwrap_or(false));
+/// Checks that no step waits although a worker has room. `has_room` says for each kind whether a worker would take
+/// another batch.
+pub fn nothing_starves(holder: u64, runs: &[WaitingRun], has_room: &[bool]) -> Vec<Breach> {
+    let starves = |run: &&WaitingRun| run.could_go.is_some_and(|kind| has_room.get(kind).copied().unwrap_or(false));
     let starving = runs.iter().filter(starves);
-    let what = |run: &Waiting| format!("incarnation {holder}: run {} could go and a worker has room: {run:?}", run.run);
+    let what =
+        |run: &WaitingRun| format!("incarnation {holder}: run {} could start and a worker has room: {run:?}", run.run);
     starving.map(|run| Breach::new("I16", what(run))).collect()
 }
 
@@ -58,7 +63,7 @@ mod tests {
     use super::*;
     use crate::ids;
 
-    const NOWHERE: Waiting = Waiting {
+    const NOWHERE: WaitingRun = WaitingRun {
         run: 1,
         waits_for: "nothing",
         settling: false,
@@ -72,8 +77,8 @@ mod tests {
 
     #[test]
     fn i20_an_open_run_is_somewhere() {
-        let queued = Waiting { waits_for: "paused", queued: true, ..NOWHERE };
-        assert_eq!(every_run_is_somewhere(1, &[queued, Waiting { leased: true, ..NOWHERE }]), []);
+        let queued = WaitingRun { waits_for: "paused", queued: true, ..NOWHERE };
+        assert_eq!(every_run_is_somewhere(1, &[queued, WaitingRun { leased: true, ..NOWHERE }]), []);
         assert_eq!(ids(&every_run_is_somewhere(1, &[NOWHERE])), ["I20"]);
         assert_eq!(ids(&every_run_is_somewhere(1, &[queued, NOWHERE, NOWHERE])), ["I20", "I20"]);
     }
@@ -81,28 +86,28 @@ mod tests {
     #[test]
     fn i20_a_reason_is_the_true_one() {
         let good = [
-            Waiting { waits_for: "working", leased: true, queued: true, could_go: Some(1), ..NOWHERE },
-            Waiting { waits_for: "back-off", timed: true, ..NOWHERE },
-            Waiting { waits_for: "behind", queued: true, could_go: Some(1), ..NOWHERE },
-            Waiting { waits_for: "breaker", queued: true, ..NOWHERE },
-            Waiting { waits_for: "settling", settling: true, ..NOWHERE },
+            WaitingRun { waits_for: "working", leased: true, queued: true, could_go: Some(1), ..NOWHERE },
+            WaitingRun { waits_for: "back-off", timed: true, ..NOWHERE },
+            WaitingRun { waits_for: "behind", queued: true, could_go: Some(1), ..NOWHERE },
+            WaitingRun { waits_for: "breaker", queued: true, ..NOWHERE },
+            WaitingRun { waits_for: "settling", settling: true, ..NOWHERE },
         ];
         assert_eq!(reasons_are_true(1, &good), []);
         for bad in [
             NOWHERE,
-            Waiting { waits_for: "working", queued: true, ..NOWHERE },
-            Waiting { waits_for: "back-off", queued: true, could_go: Some(1), ..NOWHERE },
-            Waiting { waits_for: "behind", timed: true, ..NOWHERE },
-            Waiting { waits_for: "paused", leased: true, queued: true, ..NOWHERE },
-            Waiting { waits_for: "settling", timed: true, ..NOWHERE },
+            WaitingRun { waits_for: "working", queued: true, ..NOWHERE },
+            WaitingRun { waits_for: "back-off", queued: true, could_go: Some(1), ..NOWHERE },
+            WaitingRun { waits_for: "behind", timed: true, ..NOWHERE },
+            WaitingRun { waits_for: "paused", leased: true, queued: true, ..NOWHERE },
+            WaitingRun { waits_for: "settling", timed: true, ..NOWHERE },
         ] {
             assert_eq!(ids(&reasons_are_true(1, &[bad])), ["I20"], "{bad:?}");
         }
     }
 
     #[test]
-    fn i16_nobody_waits_for_a_worker_that_has_room() {
-        let could_go = |kind| Waiting { waits_for: "behind", queued: true, could_go: Some(kind), ..NOWHERE };
+    fn i16_no_run_waits_for_a_worker_that_has_room() {
+        let could_go = |kind| WaitingRun { waits_for: "behind", queued: true, could_go: Some(kind), ..NOWHERE };
         assert_eq!(nothing_starves(1, &[could_go(0), NOWHERE], &[false, true]), []);
         assert_eq!(ids(&nothing_starves(1, &[could_go(1)], &[false, true])), ["I16"]);
         assert_eq!(ids(&nothing_starves(1, &[could_go(0), could_go(1)], &[true, true])), ["I16", "I16"]);

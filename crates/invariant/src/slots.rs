@@ -1,4 +1,4 @@
-//! I18: what is given out of a bounded number is returned or held; and never more than there is.
+//! I18: every slot of a bounded number is either free or held, and never more slots are held than exist.
 
 use crate::Breach;
 

@@ -1,7 +1,7 @@
-//! I13: the verdict of an ended run, read directly over what its steps came to.
+//! I13: the verdict of an ended run, computed directly from the ends of its steps.
 //!
-//! Failed: anything cancelled; a failed step, or a blocked sink, that is neither `optional` nor forgiven. Forgiven is who
-//! has a dependent that forgives and succeeded, or a blocked dependent that is itself forgiven.
+//! A run has failed if a step was cancelled, or if a failed step or a blocked sink is neither `optional` nor forgiven.
+//! A step is forgiven if a dependent that forgives has succeeded, or if a blocked dependent is itself forgiven.
 
 use crate::Breach;
 
@@ -12,7 +12,7 @@ pub enum End {
     Skipped,
     Blocked,
     Cancelled,
-    /// It has not ended: no verdict may be given.
+    /// The step has not ended: the run has no verdict yet.
     Open,
 }
 
@@ -25,7 +25,7 @@ pub struct Step {
     pub sink: bool,
 }
 
-/// Whether the run has succeeded; none while a step is open.
+/// Returns whether the run has succeeded; none while a step is open.
 pub fn verdict(steps: &[Step]) -> Option<bool> {
     if steps.iter().any(|step| step.end == End::Open) {
         return None;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn i13_a_verdict_is_what_the_steps_say() {
+    fn i13_a_verdict_follows_from_the_ends_of_the_steps() {
         let fine = [step(End::Succeeded, &[]), step(End::Skipped, &[0]), step(End::Succeeded, &[1])];
         assert_eq!(verdict_is_right(1, &fine, true), []);
         assert_eq!(ids(&verdict_is_right(1, &fine, false)), ["I13"]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn i13_forgiveness_passes_backwards_through_what_was_blocked() {
+    fn i13_forgiveness_passes_backwards_through_blocked_steps() {
         let forgives = Step { forgives: true, ..step(End::Succeeded, &[1]) };
         let steps = [step(End::Failed, &[]), step(End::Blocked, &[0]), forgives];
         assert_eq!(verdict(&steps), Some(true));

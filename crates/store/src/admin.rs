@@ -1,4 +1,4 @@
-//! What people ask of a store, and what they tell it. None of it needs a running node.
+//! Requests that an operator sends to a store, and the store's replies. None of them needs a running node.
 
 use honeyflow_event::{Event, EventId, Key, Name};
 use serde::Serialize;
@@ -13,10 +13,10 @@ pub enum Admin {
         after: i64,
         limit: u32,
     },
-    /// Gives all tries again: the entries become events for their one workflow.
+    /// Turns the parked entries back into events, each for its one workflow. Their attempts start at 0 again.
     RetryParked {
         filter: ParkedFilter,
-        again: Again,
+        mode: RetryMode,
     },
     DropParked(ParkedFilter),
     Pause(Pause),
@@ -25,7 +25,7 @@ pub enum Admin {
         name: String,
     },
     Paused,
-    /// Waiting events of a key, as written in the rows.
+    /// Lists the waiting events of a key, as the rows contain them.
     Events {
         entity: Name,
         key: Key,
@@ -37,41 +37,42 @@ pub enum Admin {
     History {
         limit: u32,
     },
-    /// Keys of a table in key order, for reindex and verify.
+    /// Lists the keys of a table in key order, for reindex and verify.
     TableKeys {
         table: String,
         key: Vec<crate::KeyColumn>,
         after: Option<Key>,
         limit: u32,
     },
-    /// Work asked for by people (reindex, cancel, replay), carried out by the shard's owner.
+    /// Stores a task that an operator has requested (reindex, cancel, replay). The shard's owner executes it.
     PutTask {
         noun: String,
         name: String,
         state: String,
     },
     Tasks,
-    /// What a node works by, held against what is stored, in one transaction, so that nodes that ask at once agree:
-    /// content that is stored keeps its number, any other gets the next one of its workflow. To be repeated within a
-    /// day by who goes on working by them: what nobody names any more is forgotten after a while.
+    /// Compares the definitions that a node uses with the stored ones, in one transaction, so that nodes that ask at
+    /// the same time agree: stored content keeps its version, other content gets the next version of its workflow.
+    /// A node repeats this request within a day while it uses the definitions: the store deletes a version after a
+    /// while if no request, checkpoint or parked event names it any more.
     PutDefinitions(Vec<NewDefinition>),
-    /// Every stored version, by workflow and number.
+    /// Lists every stored version, ordered by workflow and number.
     Definitions {
         workflow: Option<Name>,
     },
 }
 
-/// How a parked run is begun again.
+/// Where a retried run starts, and which stored outputs it uses.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub enum Again {
-    /// Where it stopped: outputs that were kept are used, and with them the version that made them. What has failed is
-    /// tried again.
+pub enum RetryMode {
+    /// The run continues where it stopped: it uses the stored outputs and the definition version that made them.
+    /// Failed steps are executed again.
     #[default]
-    GoOn,
-    /// The same, without the outputs of these steps.
+    Continue,
+    /// The run continues where it stopped, but the outputs of these steps are discarded.
     Without(Vec<Name>),
-    /// From the start, whatever was kept.
-    Anew,
+    /// The run starts from the beginning and uses no stored output.
+    FromStart,
 }
 
 /// A workflow's content in its canonical form: equal texts are equal definitions.
@@ -84,7 +85,7 @@ pub struct NewDefinition {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Definition {
     pub workflow: Name,
-    /// From 1, without gaps, never used twice.
+    /// The definition version: counts from 1, has no gaps, and is never reused.
     pub version: u32,
     pub content: String,
     pub created_ms: i64,
@@ -93,9 +94,9 @@ pub struct Definition {
 /// The answer to [`Admin::PutDefinitions`].
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Versions {
-    /// In the order of the question.
+    /// The version of each definition, in the order of the request.
     pub numbers: Vec<u32>,
-    /// All others that a checkpoint or a parked event names: what was begun by them goes on by them.
+    /// All other versions that a checkpoint or a parked event names: a run continues under the version it started with.
     pub begun: Vec<Definition>,
 }
 
@@ -106,12 +107,12 @@ pub struct ParkedFilter {
     pub entity: Option<Name>,
     pub key: Option<Key>,
     pub workflow: Option<Name>,
-    /// Code of the error.
+    /// The failure's code.
     pub code: Option<String>,
 }
 
 impl Admin {
-    /// Changes nothing: may be asked of whoever reads.
+    /// Returns whether the request changes nothing, so that a read-only connection can answer it.
     pub fn is_read(&self) -> bool {
         match self {
             Admin::Lag
@@ -140,7 +141,7 @@ pub enum AdminReply {
     Count(u64),
     Paused(Vec<Pause>),
     Events(Vec<Event>),
-    Failures(Vec<crate::write::Charged>),
+    Failures(Vec<crate::write::StoredFailure>),
     History(Vec<serde_json::Value>),
     Keys(Vec<Key>),
     Tasks(Vec<Task>),
@@ -149,7 +150,7 @@ pub enum AdminReply {
     Done,
 }
 
-/// Computed in the database, so that it is seen to grow with every node stopped.
+/// The backlog. The database computes it, so that an operator sees it grow even while every node is stopped.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
 pub struct Lag {
     pub waiting: u64,
@@ -167,7 +168,7 @@ pub struct ParkedRow {
     pub key: String,
     pub workflow: Option<String>,
     pub step: String,
-    /// Of the workflow, 0 where no run had begun.
+    /// The definition version of the workflow; 0 if no run had started.
     pub version: u32,
     pub attempts: u32,
     pub class: String,
@@ -175,7 +176,7 @@ pub struct ParkedRow {
     pub message: String,
     pub parked_ms: i64,
     pub payload_bytes: u64,
-    /// At most the first 4 KiB.
+    /// The first 4 KiB of the payload, or all of it if it is shorter.
     pub payload_head: Option<String>,
 }
 

@@ -1,18 +1,18 @@
-//! What is to be captured, table by table: plain data from which an adapter generates its triggers.
+//! The tables to capture: plain data from which an adapter generates its triggers.
 
 use crate::statement::KeyColumn;
 
-/// One captured table. Whoever reads it (documents, edges) has been merged into one entry before.
+/// One captured table. The needs of all its readers (documents, edges) have already been merged into this one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureTable {
     pub table: String,
-    /// What the row's `entity_key` is made of. Empty: a table without a key, which writes its rowid.
+    /// The columns that form the row's `entity_key`. Empty: the table has no key, and its triggers write the rowid.
     pub key: Vec<KeyColumn>,
-    /// A change of these makes an event; a change of the key or of a carried column always does.
+    /// A change of these columns creates an event; a change of the key or of a carried column always does.
     pub watched: Columns,
-    /// Columns whose OLD and NEW values go into the payload: those by which edges name their containers.
+    /// Columns whose OLD and NEW values go into the payload: edges use them to find the containers.
     pub carried: Vec<String>,
-    /// Written into the row: 0 first … 9 last.
+    /// The priority that the triggers write into the outbox row: 0 is processed first, 9 last.
     pub priority: u8,
 }
 
@@ -23,10 +23,10 @@ pub enum Columns {
 }
 
 impl Columns {
-    /// No column at all: only inserts and deletes count.
+    /// No columns: only inserts and deletes create events.
     pub const NONE: Columns = Columns::Some(Vec::new());
 
-    /// Both; each column once.
+    /// Returns the columns of both sets, each column once.
     #[must_use]
     pub fn union(self, other: &Columns) -> Columns {
         match (self, other) {

@@ -1,8 +1,8 @@
-//! What a database says about its own tables: plain data that `init`, `check` and capture read. Each adapter fills it.
+//! The description of a database's tables: plain data that `init`, `check` and capture read. Each adapter fills it.
 //!
-//! Our own tables, the database's internal ones and virtual tables are not in it.
+//! It leaves out Honeyflow's own tables, the database's internal tables and virtual tables.
 
-/// Names are compared as SQL does: without regard to ASCII case.
+/// The tables of a database. Names are compared as in SQL: ASCII case does not matter.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Catalogue {
     pub tables: Vec<Table>,
@@ -11,25 +11,25 @@ pub struct Catalogue {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Table {
     pub name: String,
-    /// In the order of the table; generated columns are among them.
+    /// All columns in the order of the table, generated columns included.
     pub columns: Vec<Column>,
     pub foreign_keys: Vec<ForeignKey>,
-    /// Constraints and indexes that keep rows apart, that of the primary key too unless it is the rowid itself.
+    /// Unique constraints and unique indexes, including that of the primary key unless the key is the rowid itself.
     pub unique: Vec<Unique>,
-    /// SQLite: rows have a hidden number.
+    /// SQLite: rows have a hidden number, the rowid.
     pub rowid: bool,
     pub view: bool,
-    /// SQLite: types of columns are enforced.
+    /// SQLite: the table is STRICT, so SQLite enforces the types of its columns.
     pub strict: bool,
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Column {
     pub name: String,
-    /// As declared; empty where nothing is.
+    /// The type as declared; empty if the column declares none.
     pub declared_type: String,
     pub not_null: bool,
-    /// From 0, within the primary key.
+    /// The column's position within the primary key, counted from 0.
     pub key_position: Option<u16>,
     pub generated: bool,
 }
@@ -38,30 +38,30 @@ pub struct Column {
 pub struct ForeignKey {
     pub columns: Vec<String>,
     pub table: String,
-    /// The other table's columns, in the same order; its primary key where none were named.
+    /// The referenced columns, in the same order; the other table's primary key if the constraint names no columns.
     pub references: Vec<String>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Unique {
     pub parts: Vec<UniquePart>,
-    /// Condition of a partial index, as written.
+    /// The condition of a partial index, as written.
     pub filter: Option<String>,
-    /// It is the primary key.
+    /// True for the primary key.
     pub primary: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UniquePart {
     pub value: UniqueValue,
-    /// How texts are compared; `BINARY` unless declared otherwise.
+    /// The collation that compares texts; `BINARY` unless declared otherwise.
     pub collation: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UniqueValue {
     Column(String),
-    /// As written in the index.
+    /// The expression as written in the index.
     Expression(String),
 }
 
@@ -70,7 +70,7 @@ impl Catalogue {
         self.tables.iter().find(|table| table.name.eq_ignore_ascii_case(name))
     }
 
-    /// Foreign keys of any table that lead to `table`, with the table they stand in.
+    /// Returns the foreign keys of all tables that reference `table`, each with the table that declares it.
     pub fn referring_to<'a>(&'a self, table: &'a str) -> impl Iterator<Item = (&'a Table, &'a ForeignKey)> {
         self.tables.iter().flat_map(move |from| {
             from.foreign_keys
@@ -86,14 +86,14 @@ impl Table {
         self.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name))
     }
 
-    /// Columns of the primary key, in its order; none where there is no key.
+    /// Returns the columns of the primary key, in key order; an empty list if the table has no primary key.
     pub fn primary_key(&self) -> Vec<&Column> {
         let mut key: Vec<_> = self.columns.iter().filter(|column| column.key_position.is_some()).collect();
         key.sort_by_key(|column| column.key_position);
         key
     }
 
-    /// The foreign key made of exactly these columns, in any order.
+    /// Returns the foreign key that consists of exactly these columns, in any order.
     pub fn foreign_key(&self, columns: &[String]) -> Option<&ForeignKey> {
         self.foreign_keys.iter().find(|key| {
             key.columns.len() == columns.len()
@@ -103,7 +103,7 @@ impl Table {
 }
 
 impl Unique {
-    /// Its columns, if it is made of columns alone and holds for every row.
+    /// Returns the columns, if the index contains only columns (no expression) and covers every row (no filter).
     pub fn columns(&self) -> Option<Vec<&str>> {
         if self.filter.is_some() {
             return None;

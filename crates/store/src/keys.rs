@@ -1,27 +1,27 @@
-//! Finds `$keys` in a statement that a person has written.
+//! Finds `$keys` in a statement from the configuration.
 //!
-//! What looks like it inside strings, comments, quoted names and dollar quotes is left alone. The lexer knows no
-//! grammar and no database: it only says where the row set of the keys goes, and where the statement ends.
+//! The lexer ignores `$keys` inside strings, comments, quoted names and dollar quotes. It knows no grammar and no
+//! database: it only finds the ranges that the row set of the keys replaces, and the end of the statement.
 
 use std::ops::Range;
 
 use honeyflow_runtime::Failure;
 
-use crate::statement::Statement;
+use crate::{codes, statement::Statement};
 
 const PLACEHOLDER: &str = "$keys";
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scan {
-    /// Where `$keys` stands.
+    /// The byte ranges of `$keys`.
     pub places: Vec<Range<usize>>,
-    /// End of the first statement's last word: without a closing semicolon and without comments after it.
+    /// The end of the first statement's last word, before a closing semicolon and before comments.
     pub end: usize,
-    /// Something that is neither blank nor comment follows the first semicolon.
+    /// True if something that is neither blank nor comment follows the first semicolon.
     pub more: bool,
 }
 
-/// Reads `text` once.
+/// Scans `text` in one pass.
 pub fn scan(text: &str) -> Scan {
     let bytes = text.as_bytes();
     let mut scan = Scan::default();
@@ -46,7 +46,7 @@ pub fn scan(text: &str) -> Scan {
                 at += 1;
                 continue;
             }
-            // A doubled quote inside ends one piece and begins the next at once: no rule of its own is needed.
+            // A doubled quote ends one literal and starts the next one immediately, so it needs no special rule.
             quote @ (b'\'' | b'"' | b'`') => position(bytes, at + 1, &[quote]).map_or(bytes.len(), |close| close + 1),
             b'[' => position(bytes, at + 1, b"]").map_or(at + 1, |close| close + 1),
             b'$' => {
@@ -78,20 +78,20 @@ pub fn scan(text: &str) -> Scan {
     scan
 }
 
-/// The statement with `row_set` in every place of `$keys`, cut at its end.
-/// Refused: no `$keys` (every key would look gone), more than one statement.
+/// Returns the statement with every `$keys` replaced by `row_set`, without the text after its end.
+/// Refuses a statement without `$keys` (every key would look deleted) and more than one statement.
 pub fn rewrite(statement: &Statement, row_set: &str) -> Result<String, Failure> {
     let text = &statement.text;
     let Scan { places, end, more } = scan(text);
     if places.is_empty() {
         return Err(Failure::fatal(
-            "no-keys",
+            codes::NO_KEYS,
             format!("{}: the statement does not use $keys; write `… where id in $keys`", statement.place),
         ));
     }
     if more {
         return Err(Failure::fatal(
-            "two-statements",
+            codes::TWO_STATEMENTS,
             format!("{}: more than one statement; write one, without `;` inside", statement.place),
         ));
     }
@@ -115,7 +115,7 @@ fn is_placeholder(bytes: &[u8], at: usize) -> bool {
     bytes[at..].starts_with(PLACEHOLDER.as_bytes()) && after.is_none_or(|byte| !is_word(*byte) && *byte != b'$')
 }
 
-/// PostgreSQL's `$tag$ … $tag$`; the end after its closing tag. An open one is no quote.
+/// Returns the end of PostgreSQL's `$tag$ … $tag$`, after the closing tag. Without a closing tag it is no quote.
 fn dollar_quote(bytes: &[u8], at: usize) -> Option<usize> {
     let tag_len = bytes[at + 1..].iter().take_while(|byte| is_word(**byte)).count();
     let body = at + tag_len + 2;
@@ -125,8 +125,8 @@ fn dollar_quote(bytes: &[u8], at: usize) -> Option<usize> {
     position(bytes, body, &bytes[at..body]).map(|close| close + tag_len + 2)
 }
 
-fn position(bytes: &[u8], from: usize, what: &[u8]) -> Option<usize> {
-    bytes.get(from..)?.windows(what.len()).position(|window| window == what).map(|found| from + found)
+fn position(bytes: &[u8], from: usize, needle: &[u8]) -> Option<usize> {
+    bytes.get(from..)?.windows(needle.len()).position(|window| window == needle).map(|offset| from + offset)
 }
 
 #[cfg(test)]

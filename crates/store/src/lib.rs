@@ -1,12 +1,13 @@
 //! The store contract: outbox rows, journal, failures, parked events, documents. One store per SQL source, in the
 //! source's own database, because completion and data must share a transaction.
 //!
-//! Requests and replies are plain data; the cores' effects *are* these requests. Every write may be repeated without
-//! harm, so an outcome that stays unknown leaves the adapter as `Retry` and the same request is sent again.
+//! Requests and replies are plain data; the effects of the engine's state machines *are* these requests. Every write
+//! is idempotent: if its outcome is unknown, the adapter returns `Retry` and the caller sends the same request again.
 
 pub mod admin;
 pub mod capture;
 pub mod catalogue;
+pub mod codes;
 pub mod keys;
 pub mod names;
 pub mod poll;
@@ -22,45 +23,45 @@ pub use admin::{Admin, AdminReply};
 pub use capture::{CaptureTable, Columns};
 pub use catalogue::Catalogue;
 pub use names::Names;
-pub use poll::{Poll, Polled};
-pub use signal::{Signal, Wanted};
-pub use statement::{KeyColumn, KeyType, Load, Loaded, Statement};
-pub use write::{NewEvent, Op, Recovered, Settled, Write};
+pub use poll::{Poll, PollReply};
+pub use signal::{Signal, SignalQuery};
+pub use statement::{KeyColumn, KeyType, Load, LoadResult, Statement};
+pub use write::{NewEvent, Op, RecoveredState, RunKey, Write};
 
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Reads what is to be done; takes no lock.
+    /// Reads the waiting rows of the outbox; takes no lock.
     Poll(Poll),
     /// Runs a document or edge statement for a batch of keys: read-only, one snapshot.
     Load(Load),
-    /// One fenced transaction.
+    /// Executes one fenced transaction.
     Write(Write),
-    /// New events from the door or a command line; not fenced, since no shard owner speaks.
+    /// Stores new events from the event endpoint or the command line. It has no fence: the caller owns no shard.
     Append { events: Vec<NewEvent>, idempotency: Option<Idempotency> },
-    /// What a new owner of the shard needs to go on where the last one stopped: attempts and outputs that were written
-    /// under that shard's lease, and what is paused.
+    /// Reads what a new owner of the shard needs to continue where the last owner stopped: the attempts and outputs
+    /// that were written under that shard's lease, and the pauses.
     Recover { shard: u16 },
-    /// Events that somebody may have waited for, as [`Op::Signal`] has kept them: a list for each that is wanted.
-    Signals(Vec<Wanted>),
-    /// What people ask and say.
+    /// Looks up the signals that [`Op::Signal`] has stored. The reply has one list per query.
+    Signals(Vec<SignalQuery>),
+    /// A request of an operator.
     Admin(Admin),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idempotency {
     pub key: String,
-    /// Of the request's body: the same key with another body is a conflict.
+    /// The hash of the request's body: the same key with another body is a conflict.
     pub body_hash: u64,
 }
 
 #[derive(Clone, Debug)]
 pub enum Reply {
-    Polled(Polled),
-    Loaded(Vec<Loaded>),
-    /// For edge statements (`Load::expand`): the keys found, in order.
+    Polled(PollReply),
+    Loaded(Vec<LoadResult>),
+    /// The reply to an edge statement (`Load::expand`): the container keys, in order.
     Keys(Vec<Key>),
     Committed,
-    /// The fence did not hold: nothing was written.
+    /// The fence was not valid: the store wrote nothing.
     Fenced,
     Appended {
         ids: Vec<EventId>,
@@ -68,8 +69,8 @@ pub enum Reply {
     },
     /// The idempotency key was used with another body.
     Conflict,
-    Recovered(Recovered),
-    /// One list for each that was wanted, oldest first.
+    Recovered(RecoveredState),
+    /// One list per query, oldest signal first.
     Signals(Vec<Vec<Signal>>),
     Admin(AdminReply),
 }
@@ -84,7 +85,7 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
 }
 
-/// A reply that does not belong to its request: a bug of the adapter.
-pub fn misplaced(reply: &Reply) -> Failure {
-    Failure::fatal("misplaced-reply", format!("the store answered another question: {reply:?}"))
+/// The failure for a reply that does not fit its request: a bug in the adapter.
+pub fn mismatched_reply(reply: &Reply) -> Failure {
+    Failure::fatal(codes::MISPLACED_REPLY, format!("the store's reply does not fit the request: {reply:?}"))
 }

@@ -1,11 +1,11 @@
-//! The same few names come in every row: one allocation for each name instead of each row.
+//! Interns names. The rows of an outbox repeat the same few names: this allocates each name once instead of per row.
 
 use std::sync::Arc;
 
 use hashbrown::HashSet;
 use honeyflow_event::Name;
 
-/// More than that are not the same few.
+/// A source with more distinct names gains nothing from interning, so the set is cleared at this size.
 const NAMES_MAX: usize = 4096;
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! Reading the outbox. There is no cursor: what is left in the table is what is to be done. A position is only a hint
-//! where to look first; sweeps look below it.
+//! Reading the outbox. There is no cursor: every row that is still in the table has work to do. A position is only a
+//! hint where a poll starts to read; sweeps read below it.
 
 use honeyflow_event::{Event, EventId, Name, PRIORITY_LEVELS};
 
@@ -8,15 +8,16 @@ use crate::write::Checkpoint;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Poll {
     pub shard: u16,
-    /// By priority: at most `room` rows with an id above `after`, lowest first.
+    /// One entry per priority: read at most `room` rows with an id above `after`, lowest id first.
     pub levels: [Level; PRIORITY_LEVELS],
-    /// And at most so many of the newest, over all levels, so that a fresh change does not wait behind a backlog.
+    /// Also read at most `newest` of the newest rows over all levels, so that a fresh change does not wait behind a
+    /// backlog.
     pub newest: u32,
-    /// Look from the start instead of above the positions, and return at most `room` rows that `known` does not name.
+    /// Read from the start instead of above the positions, and return at most `room` rows that are not in `known`.
     pub sweep: Option<Sweep>,
-    /// Rows of these are left where they are: their entity or workflow cannot be worked on now.
-    pub passed_over: Vec<PassedOver>,
-    /// A larger payload is not read; its row is named in `oversized`.
+    /// Rows that match one of these stay in the table: their entity or workflow cannot be processed now.
+    pub passed_over: Vec<SkipRule>,
+    /// A larger payload is not read; its row is listed in `oversized`.
     pub payload_bytes_max: u64,
 }
 
@@ -28,48 +29,49 @@ pub struct Level {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sweep {
-    /// From here up (the low-water mark, or 0).
+    /// The first id to read (the low-water mark, or 0).
     pub from: EventId,
-    /// Up to and including this id.
+    /// The last id to read.
     pub to: EventId,
     pub room: u32,
-    /// Rows in flight, sorted: not to be read again.
+    /// The sorted ids of the rows in flight: the sweep does not return them again.
     pub known: std::sync::Arc<Vec<EventId>>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PassedOver {
-    /// As written in the row.
+pub struct SkipRule {
+    /// The entity as written in the row.
     pub entity: Name,
-    /// None: rows that owe every workflow.
+    /// None: rows that have an obligation to every workflow.
     pub workflow: Option<Name>,
 }
 
 #[derive(Clone, Default, Debug)]
-pub struct Polled {
-    /// In the order of priority, then id; the newest last. Rows with `ready_at` in the past are among them.
-    /// Rows whose `dedupe` mark is stored repeat what is done: they are never given out, and the store removes them.
+pub struct PollReply {
+    /// The rows, ordered by priority, then id; the newest rows follow at the end. Rows with `ready_at` in the past are
+    /// included. A row whose `dedupe` mark is stored repeats an event that is done: the store never returns it, but
+    /// removes it.
     pub events: Vec<Event>,
-    /// How many at the end of `events` are the newest, read out of turn.
+    /// The number of rows at the end of `events` that were read out of turn because they are the newest.
     pub newest: usize,
     /// Rows that were not read: too large, or of a kind or shape that this binary does not know.
-    pub oversized: Vec<Oversized>,
-    /// What was kept of the runs that rows for one workflow take up again, after a retry. Only where all the rows that
-    /// they cover are among `events`.
+    pub oversized: Vec<UnreadRow>,
+    /// The stored checkpoints of runs that a retry resumes; their rows are for one workflow. A run is listed only if
+    /// all the rows that it covers are in `events`.
     pub resumed: Vec<Checkpoint>,
-    /// How far each level was looked through above its position: rows up to here were returned or passed over. Unlike
-    /// the last id returned it moves on past a long stretch of rows that are passed over. Not set by a sweep.
+    /// The id up to which each level was read above its position: the poll returned or skipped every row up to here.
+    /// Unlike the last returned id, it advances past a long stretch of skipped rows. A sweep does not set it.
     pub looked_to: [EventId; PRIORITY_LEVELS],
-    /// Milliseconds until the next delayed row is due, by the store's clock.
+    /// The time until the next delayed row is due, in milliseconds of the store's clock.
     pub next_due_ms: Option<u64>,
     /// The store's clock, milliseconds since 1970.
     pub store_ms: i64,
-    /// Changes whenever the database's schema does.
+    /// A number that changes whenever the database's schema changes.
     pub schema_version: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Oversized {
+pub struct UnreadRow {
     pub id: EventId,
     pub bytes: u64,
 }

@@ -1,27 +1,28 @@
-//! Events kept for those who will wait for them only later. They are looked up by name, and by key where that is known.
+//! Signals: stored events for which a run waits, or may wait later. A run looks them up by name, and by key if it knows
+//! the key.
 
 use std::sync::Arc;
 
 use honeyflow_event::{Event, Key, Name};
 
-/// What one wait looks for.
+/// The signals that one wait looks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct SignalQuery {
     pub tenant: Name,
     pub name: Name,
-    /// None: of any key.
+    /// None: signals of any key.
     pub key: Option<Key>,
-    /// Not those that were kept before this time of the store's clock, even if they are still there.
+    /// Leave out signals that were stored before this time of the store's clock, even if they still exist.
     pub since_ms: i64,
-    /// Only those behind this one.
+    /// Only signals with a higher id.
     pub after: i64,
     pub limit: u32,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Signal {
-    /// Rises in the order in which they were kept.
+    /// The ids rise in the order in which the signals were stored.
     pub id: i64,
-    /// Under the name and key that it led to.
+    /// The event; its entity and key are the name and key of its target.
     pub event: Arc<Event>,
 }

@@ -1,5 +1,5 @@
-//! Statements that people write into the configuration. `$keys` stands for the row set of the batch's keys: one column
-//! per key part, under the key's names. Each adapter rewrites it for its database.
+//! The SQL statements of the configuration. `$keys` stands for the row set of the batch's keys: one column per key
+//! part, named like the key's columns. Each adapter rewrites it for its database.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,14 +8,14 @@ use honeyflow_runtime::Failure;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
-    /// Where it stands, for messages: `entity.book.document`.
+    /// The statement's path in the configuration, for messages: `entity.book.document`.
     pub place: String,
-    /// As written, with `$keys`.
+    /// The text as written, with `$keys`.
     pub text: String,
-    /// What `$keys` has: names and types of the key columns that go in.
+    /// The columns of `$keys`: names and types of the key columns that the statement reads.
     pub key: Vec<KeyColumn>,
-    /// Document statements: which result columns are the key (they are fields too). Edge statements: empty, every
-    /// result column is a part of the container's key, in order.
+    /// Document statements: the result columns that form the key (they are fields too). Edge statements: empty, because
+    /// every result column is a part of the container's key, in order.
     pub result_key: Vec<KeyColumn>,
     /// Result columns that hold JSON text.
     pub json: Vec<String>,
@@ -31,7 +31,7 @@ pub struct KeyColumn {
 pub enum KeyType {
     Integer,
     Text,
-    /// Lower-case hex in the key text.
+    /// Bytes; the key text contains them as lower-case hex.
     Blob,
 }
 
@@ -39,7 +39,8 @@ pub enum KeyType {
 pub struct Load {
     pub statement: Arc<Statement>,
     pub keys: Vec<Key>,
-    /// Edge statement: answer `Reply::Keys` with at most so many distinct keys above `after`, sorted by key text bytes.
+    /// Edge statements only: reply `Reply::Keys` with at most `limit` distinct keys above `after`, sorted by the bytes
+    /// of the key text.
     pub expand: Option<Expand>,
     pub timeout: Duration,
 }
@@ -50,11 +51,11 @@ pub struct Expand {
     pub limit: u32,
 }
 
-/// What a document statement gave for one key, in the order of `Load::keys`.
+/// The result of a document statement for one key, in the order of `Load::keys`.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Loaded {
-    /// None: no such row, or the statement's condition leaves it out.
+pub enum LoadResult {
+    /// None: there is no such row, or the statement's condition excludes it.
     Document(Document),
-    /// This key alone is bad: two rows, invalid UTF-8, a value that JSON cannot hold.
+    /// Only this key failed: two rows, invalid UTF-8, or a value that JSON cannot represent.
     Rejected(Failure),
 }

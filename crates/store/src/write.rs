@@ -1,5 +1,5 @@
 //! Fenced writes: a list of operations in one transaction that first compares the lease row with the fence.
-//! Each operation may be repeated without harm.
+//! Each operation is idempotent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,9 +15,9 @@ pub struct Write {
     pub ops: Vec<Op>,
 }
 
-/// Which run: what it works on, and by which workflow.
+/// Identifies a run: what it works on, and under which workflow.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Settled {
+pub struct RunKey {
     pub tenant: Name,
     pub entity: Name,
     pub key: Key,
@@ -26,33 +26,36 @@ pub struct Settled {
 
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Runs have succeeded. Deletes exactly the rows read whose last obligation this was (absent = done), writes their
-    /// `dedupe` marks, and clears failures, parked entries and checkpoints of `runs`.
-    Settle { events: Vec<EventId>, runs: Vec<Settled> },
-    /// An item was rejected and will be tried again: its attempts outlive the node.
-    Charge { run: Settled, step: Name, index: u32, attempts: u32, due_in: Duration, failure: Failure },
-    /// Set aside with its error; deletes `events` (those that owe nothing else) in the same transaction.
-    Park(Box<Parked>),
-    /// A row that cannot even be read (payload too large, unknown shape): moved whole, inside the database.
+    /// The runs have succeeded. Deletes exactly the rows that they read and that have no other obligation (an absent
+    /// row is done), writes their `dedupe` marks, and clears the failures, parked entries and checkpoints of `runs`.
+    Settle { events: Vec<EventId>, runs: Vec<RunKey> },
+    /// An item was rejected and will be retried. Stores its counted attempts, so that they outlive the node.
+    Charge { run: RunKey, step: Name, index: u32, attempts: u32, due_in: Duration, failure: Failure },
+    /// Parks a run with its error; deletes `events` (rows without another obligation) in the same transaction.
+    Park(Box<ParkRequest>),
+    /// Parks a row that the node cannot read (payload too large, unknown shape): the database moves the whole row.
     ParkRow { event: EventId, failure: Failure },
-    /// A step's output that a repeat must not compute again; its emitted events are stored with it, once.
+    /// Stores a step's output, so that a repeated run does not execute the step again. Stores the events that the step
+    /// emitted in the same transaction, once.
     Checkpoint(Box<Checkpoint>),
-    /// The event is kept under the name and key it leads to, for those who will wait for it within that time; once.
+    /// Stores the event once, under the name and key of its target. A run that waits within `keep` receives it.
     Signal { event: Arc<Event>, target: Target, keep: Duration },
-    /// The row is replaced by these, if it is still there.
+    /// Replaces the row by these events, if the row still exists.
     Replace { event: EventId, by: Vec<NewEvent> },
-    /// One page of a fan-out: stores rows for the containers found and moves the `fan-out` row on, if it is still there.
+    /// Executes one page of a fan-out: stores rows for the containers and advances the `fan-out` row, if that row still
+    /// exists.
     FanOut(Box<FanOut>),
-    /// History of an ended run.
+    /// Stores the history of an ended run.
     History(Box<History>),
 }
 
 #[derive(Clone, Debug)]
-pub struct Parked {
-    pub run: Settled,
-    /// A message's own id: each is data of its own. None: the data is read fresh, and a later success heals the entry.
+pub struct ParkRequest {
+    pub run: RunKey,
+    /// The id of a message: each message carries its own data. None: a run reads the current data, so a later success
+    /// of the same key heals the entry.
     pub message: Option<EventId>,
-    /// Deleted with it: those that owe nothing else.
+    /// The rows to delete: rows of this run without another obligation.
     pub events: Vec<EventId>,
     pub priority: Priority,
     pub version: u32,
@@ -63,34 +66,34 @@ pub struct Parked {
     pub kind: Kind,
 }
 
-/// The step of a checkpoint that belongs to the run as a whole: when its time is over. No step has this name. It is not
-/// taken up with a parked entry's outputs: whoever tries again has time again.
-pub const OF_RUN: &str = "";
+/// The step name of the checkpoint that stores a whole run's deadline. No step has this name. A retry of a parked entry
+/// does not restore this checkpoint, so the retried run gets its full time again.
+pub const WHOLE_RUN_STEP: &str = "";
 
-/// The index of a checkpoint that holds the list of a `for-each` step: behind every instance.
-pub const OF_LIST: u32 = i32::MAX.cast_unsigned();
+/// The index of the checkpoint that holds the list of a `for-each` step: higher than that of every instance.
+pub const LIST_INDEX: u32 = i32::MAX.cast_unsigned();
 
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    pub run: Settled,
+    pub run: RunKey,
     pub version: u32,
-    /// The rows that form the run: on resume exactly these.
+    /// The rows that form the run. A resumed run consists of exactly these rows.
     pub covers: Vec<EventId>,
     pub phase: u32,
     pub step: Name,
     pub index: u32,
     pub attempt: u32,
     pub stamp: Stamp,
-    pub outcome: Checkpointed,
+    pub outcome: CheckpointOutcome,
     pub emit: Vec<NewEvent>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub enum Checkpointed {
+pub enum CheckpointOutcome {
     Done(Document),
     Failed(Failure),
     Skipped,
-    /// A sleep or wait began; it ends at this time of the store's clock (milliseconds since 1970).
+    /// A sleep or wait has started; it ends at this time of the store's clock (milliseconds since 1970).
     Until(i64),
 }
 
@@ -103,7 +106,7 @@ pub struct NewEvent {
     pub key: Key,
     pub priority: Priority,
     pub workflow: Option<Name>,
-    /// Not before so long from now, by the store's clock.
+    /// The event is due this long from now, by the store's clock.
     pub delay: Option<Duration>,
     pub dedupe: Option<Arc<str>>,
     pub traceparent: Option<Arc<str>>,
@@ -111,48 +114,48 @@ pub struct NewEvent {
     pub payload: Option<Arc<str>>,
 }
 
-/// The row's payload is a JSON object of the source's own; the store sets `after` in it and keeps the rest. The next
-/// position gets a new row, so that a repeat finds none and does nothing.
+/// One page of a fan-out. The row's payload is a JSON object that the source defines; the store sets `after` in it and
+/// keeps the rest. The next position gets a new row, so that a repeated request finds no row and does nothing.
 #[derive(Clone, Debug)]
 pub struct FanOut {
     /// The `fan-out` row.
     pub event: EventId,
-    /// The event that began it.
+    /// The event that started the fan-out.
     pub root: EventId,
     pub tenant: Name,
-    /// The configured entity whose documents are reached.
+    /// The configured entity whose documents contain the changed rows.
     pub entity: Name,
     pub workflow: Option<Name>,
     pub statement: Arc<Statement>,
-    /// The cause: keys that go into the statement.
+    /// The keys of the changed rows: the statement's `$keys`.
     pub causes: Vec<Key>,
     pub after: Option<Key>,
     pub page: u32,
-    /// While so many rows of this priority are waiting, nothing is added and the row stays as it is.
+    /// While this number of fan-out rows is waiting, the store adds nothing and the row stays as it is.
     pub pending_max: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct History {
-    pub run: Settled,
+    pub run: RunKey,
     pub version: u32,
     pub verdict: &'static str,
     pub steps: serde_json::Value,
 }
 
-/// What a new owner finds.
+/// The stored state that a new owner of a shard continues from.
 #[derive(Clone, Default, Debug)]
-pub struct Recovered {
-    pub failures: Vec<Charged>,
-    /// Those whose rows are all still there: without them the run cannot go on.
+pub struct RecoveredState {
+    pub failures: Vec<StoredFailure>,
+    /// Checkpoints whose rows all still exist: without its rows a run cannot continue.
     pub checkpoints: Vec<Checkpoint>,
     pub paused: Vec<Pause>,
     pub store_ms: i64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct Charged {
-    pub run: Settled,
+pub struct StoredFailure {
+    pub run: RunKey,
     pub step: Name,
     pub index: u32,
     pub attempts: u32,

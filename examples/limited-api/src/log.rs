@@ -1,4 +1,4 @@
-//! When requests were admitted: how many in each millisecond of a clock that all processes of a machine share.
+//! Counts admitted requests per millisecond, by a clock that all processes of a machine share.
 
 use std::{
     collections::VecDeque,
@@ -7,7 +7,7 @@ use std::{
 
 use honeyflow_runtime::{Clock, time::BootClock};
 
-/// Ten minutes; older ones are forgotten.
+/// Ten minutes; older entries are removed.
 const MILLISECONDS_MAX: usize = 600_000;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ impl Log {
         let at_ms = BootClock.now().0 / 1000;
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match log.back_mut() {
-            // Two threads may come in the wrong order: the later of the two counts.
+            // Two threads may arrive in the wrong order: both count for the later millisecond.
             Some((last_ms, count)) if *last_ms >= at_ms => *count += 1,
             _ => log.push_back((at_ms, 1)),
         }

@@ -1,5 +1,5 @@
-//! A web service that knows nothing of Honeyflow but its limits. However many copies run on one store, and however the
-//! requests fall on them, together they admit what `--limit` says.
+//! A web service that uses only the limits of Honeyflow. All copies on one store admit together what `--limit` says,
+//! for any number of copies and any distribution of the requests.
 
 mod log;
 mod store;
@@ -17,24 +17,24 @@ use serde_json::{Value, json};
 use crate::log::Log;
 
 #[derive(clap::Parser)]
-#[command(name = "limited-api", version, about = "Serves GET /orders within a limit that all copies share")]
+#[command(name = "limited-api", version, about = "Serve GET /orders within a limit that all copies share")]
 struct Arguments {
-    /// Where to listen; port 0 takes any that is free
+    /// Address to listen on; port 0 takes any free port
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where the copies meet: sqlite:PATH on one machine, else a server
+    /// Store that all copies share: sqlite:PATH on one machine, otherwise the URL of a server
     #[arg(long, default_value = "sqlite:limited-api.db")]
     store: String,
-    /// What all copies together admit
+    /// Limit of all copies together
     #[arg(long, default_value = "1000/s")]
     limit: String,
-    /// Counts by the value of this request header; each has the whole limit
+    /// Count by the value of this request header; each value has the whole limit
     #[arg(long, value_name = "HEADER")]
     key: Option<String>,
-    /// While the store does not answer
+    /// What to do while the store does not answer
     #[arg(long, default_value = "safe", value_parser = ["safe", "closed", "open"])]
     on_outage: String,
-    /// What this copy is called in lists
+    /// Name of this copy in lists
     #[arg(long, default_value = "limited-api")]
     name: String,
 }
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with_state(service);
     let listener = tokio::net::TcpListener::bind(arguments.listen).await?;
     println!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app).with_graceful_shutdown(told_to_stop()).await?;
+    axum::serve(listener, app).with_graceful_shutdown(shutdown_signal()).await?;
     hive.leave().await;
     Ok(())
 }
@@ -84,12 +84,12 @@ async fn order(State(service): State<Service>) -> &'static str {
     "ordered\n"
 }
 
-/// When requests were admitted, for whoever adds up the copies.
+/// When requests were admitted, for the load generator that adds up the copies.
 async fn admitted(State(service): State<Service>) -> Json<Value> {
     Json(json!({ "by_ms": service.log.by_ms() }))
 }
 
-/// What the limit says of itself here.
+/// The state of the limit on this copy.
 async fn limit(State(service): State<Service>) -> Json<Value> {
     let Ok(limit) = service.hive.limit("api") else { return Json(Value::Null) };
     let (counted, engaged) = (limit.snapshot(), service.hive.engaged());
@@ -103,7 +103,7 @@ async fn limit(State(service): State<Service>) -> Json<Value> {
     }))
 }
 
-async fn told_to_stop() {
+async fn shutdown_signal() {
     let terminated = async {
         match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
             Ok(mut signal) => drop(signal.recv().await),

@@ -1,4 +1,4 @@
-//! Which address leads to which store.
+//! Opens the store that the scheme of an address names.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,8 +16,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn HiveStore>, Failure> {
             Ok(Arc::new(honeyflow_hive_sqlite::make(Path::new(path), HIVE)?))
         }
         _ => {
-            let known = "redis://, postgres://, mysql:// and, on one machine, sqlite:PATH";
-            Err(Failure::fatal("unknown-url", format!("there is no store for {scheme:?}; there are {known}")))
+            let known = "redis://, postgres://, mysql:// or, on one machine, sqlite:PATH";
+            Err(Failure::fatal("unknown-url", format!("unknown store scheme {scheme:?}; use {known}")))
         }
     }
 }

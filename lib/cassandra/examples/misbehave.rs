@@ -1,8 +1,9 @@
-//! A session at work, and what its pool says every second: `cargo run -p honeyflow-cassandra --example misbehave`.
+//! A session under load on failing servers. Prints the status of its pool every second:
+//! `cargo run -p honeyflow-cassandra --example misbehave`.
 //!
-//! With addresses, those servers are written to and read from, in a keyspace `misbehave` that is made for it. Without,
-//! three nodes of Cassandra are started for it; after some seconds one of them is stopped (SIGSTOP), later continued, then
-//! another is killed and started again.
+//! With addresses as arguments, it writes to and reads from those servers, in a keyspace `misbehave` that it creates.
+//! Without, it starts three nodes of Cassandra; after some seconds it stops one of them (SIGSTOP), continues it later,
+//! then kills another one and starts it again.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +19,19 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 const CALLERS: i32 = 16;
 
-/// What happens when, in seconds after the load began.
+/// The faults: the time in seconds after the load began, the action, and the node.
 const PLAN: [(u64, &str, usize); 4] = [(4, "stop", 1), (14, "continue", 1), (22, "kill", 2), (26, "start", 2)];
-/// So long after all are up again; a node takes its time to start.
+/// How many seconds the program continues after all nodes are up again; a node takes some time to start.
 const REST: u64 = 5;
 
 #[derive(Default)]
 struct Answers {
     good: AtomicU64,
     failed: AtomicU64,
-    /// In microseconds.
+    /// The slowest answer in microseconds.
     slowest: AtomicU64,
-    /// Requests with a second one beside them, until the last look.
-    beside: AtomicU64,
+    /// The number of hedged requests at the last status line.
+    hedged: AtomicU64,
 }
 
 #[tokio::main]
@@ -67,15 +68,15 @@ async fn main() -> Result<()> {
     watch(&session, own.as_ref(), &answers).await;
     callers.iter().for_each(tokio::task::JoinHandle::abort);
     let counted = session.pool().counters();
-    let (beside, won, silent) = (counted.speculations, counted.speculations_won, counted.use_timeouts);
+    let (hedged, won, silent) = (counted.speculations, counted.speculations_won, counted.use_timeouts);
     println!(
-        "{beside} requests had a second one beside them, which was quicker {won} times; {silent} had no answer in time"
+        "{hedged} requests were hedged, and the second one was faster {won} times; {silent} had no answer in time"
     );
     println!("closed: {:?}", session.pool().control().close(Drain::within(Duration::from_secs(5))).await.1);
     Ok(())
 }
 
-/// Writes and reads one key, for ever.
+/// Writes and reads one key in a loop.
 async fn call(session: Session, id: i32, answers: Arc<Answers>) -> Result<()> {
     let put = session.prepare("INSERT INTO misbehave.t (id, n) VALUES (?, ?)").await?;
     let get = session.prepare("SELECT n FROM misbehave.t WHERE id = ?").await?;
@@ -114,7 +115,7 @@ async fn watch(session: &Session, own: Option<&Arc<Mutex<Cassandras>>>, answers:
         }
         for (_, what, node) in PLAN.into_iter().filter(|(at, _, _)| *at == second) {
             if let Some(nodes) = own.cloned() {
-                // To start a node takes a while; we go on looking.
+                // Starting a node takes a while; the status is printed meanwhile.
                 tokio::task::spawn_blocking(move || act(&nodes, what, node));
             }
         }
@@ -140,10 +141,10 @@ fn act(nodes: &Mutex<Cassandras>, what: &str, at: usize) {
 fn show(session: &Session, second: u64, answers: &Answers) {
     let (good, failed) = (answers.good.swap(0, Ordering::Relaxed), answers.failed.swap(0, Ordering::Relaxed));
     let slowest = Duration::from_micros(answers.slowest.swap(0, Ordering::Relaxed));
-    let (status, beside) = (session.pool().status(), session.pool().counters().speculations);
-    let beside = beside - answers.beside.swap(beside, Ordering::Relaxed);
+    let (status, hedged) = (session.pool().status(), session.pool().counters().speculations);
+    let hedged = hedged - answers.hedged.swap(hedged, Ordering::Relaxed);
     let slowest = slowest.as_millis();
-    print!("{second:>3} s  {good:>4} good, {failed} failed, slowest {slowest:>4} ms, {beside:>2} asked twice ");
+    print!("{second:>3} s  {good:>4} good, {failed} failed, slowest {slowest:>4} ms, {hedged:>2} asked twice ");
     for server in &status.servers {
         let state = format!("{:?}", server.state).to_lowercase();
         print!(" | {} {state:<7} {}/{} open", server.server.address.ip(), server.open, server.target);

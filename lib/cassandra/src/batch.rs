@@ -8,6 +8,8 @@ use crate::statement::Statement;
 use crate::value::BindAll;
 use crate::wire::BatchKind;
 
+/// A batch of statements.
+///
 /// ```
 /// use honeyflow_cassandra::{Batch, Statement};
 ///
@@ -24,7 +26,7 @@ pub struct Batch {
 
 #[derive(Clone)]
 pub(crate) struct Part {
-    /// `None`: the text as it is, without values.
+    /// `None` = send the text itself, without values.
     pub statement: Option<Statement>,
     pub text: Arc<str>,
     pub values: Arc<dyn BindAll + Send + Sync>,
@@ -41,12 +43,12 @@ impl Batch {
         Self { kind, parts: Vec::new() }
     }
 
-    /// All or nothing in the end, at the price of a log at the server.
+    /// A logged batch: eventually all of its statements are executed or none, at the cost of a log at the server.
     pub fn logged() -> Self {
         Self::new(BatchKind::Logged)
     }
 
-    /// Fewer messages, nothing more.
+    /// An unlogged batch: it only saves messages.
     pub fn unlogged() -> Self {
         Self::new(BatchKind::Unlogged)
     }

@@ -1,13 +1,13 @@
-//! Whether a statement is conditional: a timestamp does not go with it, and it may not run twice at once.
+//! Detects conditional statements: they cannot have a timestamp, and must not run twice at the same time.
 //!
-//! A lexer of a few lines, not a parser: it steps over strings, quoted names and comments, and looks for the words.
+//! This is a small lexer, not a parser: it skips strings, quoted names and comments, and looks for the words.
 
 /// True for INSERT, UPDATE, DELETE and batches that contain the word IF.
 pub fn is_conditional(statement: &str) -> bool {
     let mut words = Words { rest: statement };
     let first = words.next().unwrap_or_default();
     let writes = ["INSERT", "UPDATE", "DELETE", "BEGIN"].iter().any(|verb| first.eq_ignore_ascii_case(verb));
-    // IF is a reserved word: nothing else in these statements bears it without quotes.
+    // IF is a reserved word: without quotes it has no other meaning in these statements.
     writes && words.any(|word| word.eq_ignore_ascii_case("IF"))
 }
 
@@ -34,7 +34,8 @@ impl<'s> Iterator for Words<'s> {
                 self.rest = rest;
                 return Some(word);
             }
-            // A doubled quote inside ends one string and begins the next: the words between are none either way.
+            // A doubled quote is read as the end of one string and the start of the next; there is no word between
+            // them.
             match self.rest.as_bytes() {
                 [b'\'', ..] => self.skip(1, "'"),
                 [b'"', ..] => self.skip(1, "\""),

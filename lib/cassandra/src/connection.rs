@@ -1,8 +1,8 @@
 //! One connection that carries many requests at once.
 //!
-//! A task of its own owns the socket; handles send it messages over a bounded channel and wait for their answers. Who
-//! stops waiting leaves an orphan: its stream stays taken until the answer has come, so no late answer reaches another.
-//! Of a connection on loan every request is known to the lender, also those that nobody waits for any more.
+//! A separate task owns the socket. Handles send it messages over a bounded channel and wait for the answers. A caller
+//! that stops waiting leaves an orphan: its stream stays in use until the answer has come, so no late answer reaches
+//! another request. The lender of a connection on loan knows every request of it, orphans included.
 
 mod handshake;
 mod login;
@@ -27,22 +27,22 @@ use tokio::time::{Instant, timeout_at};
 use crate::cluster::Cluster;
 use crate::error::{Cause, Error};
 use crate::wire::{Answer, Compression, Notice, Request, Topic, Version};
-use transport::{Exchange, Guard, Transport};
+use transport::{Exchange, SharedGuard, Transport};
 
 pub use honeyflow_tls::Tls;
 pub use login::{Dialogue, Login, Password, Secret};
 pub use settings::{Settings, Versions};
 
-/// Notices that nobody has taken yet; more are dropped, since a notice is only a hint to look.
+/// The largest number of unread notices. More are dropped, since a notice is only a hint to run discovery.
 const NOTICES_MAX: usize = 64;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
-    /// While it is on loan: goes with every request until the answer has come.
-    guard: Option<Guard>,
-    /// Whoever has the loan ends every request in time.
+    /// Set while the connection is on loan; every request holds it until its answer has come.
+    guard: Option<SharedGuard>,
+    /// The holder of the loan enforces the deadline of every request.
     timed: bool,
 }
 
@@ -54,24 +54,24 @@ impl std::fmt::Debug for Connection {
 
 #[derive(Debug)]
 struct Shared {
-    /// As errors name it.
+    /// The name of the server in errors.
     server: Arc<str>,
     version: Version,
     compression: Compression,
     streams_max: u16,
-    /// What names without a keyspace mean.
+    /// The keyspace of names without one.
     keyspace: Option<String>,
     requests: mpsc::Sender<Exchange>,
-    /// Why it ended.
+    /// The reason of the end; `None` while the connection is open.
     ended: watch::Receiver<Option<Arc<Cause>>>,
     closing: watch::Sender<Option<Instant>>,
     notices: std::sync::Mutex<Option<mpsc::Receiver<Notice>>>,
     tally: Arc<Tally>,
-    /// Of a cluster: statements that were prepared again.
+    /// The cluster's counter of statements that were prepared again.
     forgotten: OnceLock<Arc<AtomicU64>>,
 }
 
-/// What the transport tells about itself while it runs.
+/// The state of the transport task that handles can read.
 #[derive(Debug)]
 struct Tally {
     begun: Instant,
@@ -79,12 +79,12 @@ struct Tally {
     orphans: AtomicU32,
     /// Milliseconds after `begun`.
     last_read: AtomicU64,
-    /// Too many orphans, or one too old: it takes nothing new.
-    worn: AtomicBool,
-    /// It has ended. Asked at every checkout, so nobody is to wait for a lock here.
+    /// There are too many orphans, or one is too old: the connection takes no new request.
+    unusable: AtomicBool,
+    /// The connection has ended. Read at every checkout, so it must not need a lock.
     over: AtomicBool,
     notices_dropped: AtomicU64,
-    /// Something came that was no answer to what was asked.
+    /// The server sent something that is not an answer to a request.
     wrong: AtomicBool,
 }
 
@@ -95,7 +95,7 @@ impl Tally {
             in_flight: AtomicU32::new(0),
             orphans: AtomicU32::new(0),
             last_read: AtomicU64::new(0),
-            worn: AtomicBool::new(false),
+            unusable: AtomicBool::new(false),
             over: AtomicBool::new(false),
             notices_dropped: AtomicU64::new(0),
             wrong: AtomicBool::new(false),
@@ -108,22 +108,22 @@ impl Tally {
     }
 }
 
-/// Whether a connection has ended.
+/// Tells whether a connection has ended, without keeping it open.
 #[derive(Debug)]
-pub(crate) struct Life(watch::Receiver<Option<Arc<Cause>>>);
+pub(crate) struct Liveness(watch::Receiver<Option<Arc<Cause>>>);
 
-impl Life {
-    pub fn is_over(&self) -> bool {
+impl Liveness {
+    pub fn has_ended(&self) -> bool {
         self.0.borrow().is_some() || self.0.has_changed().is_err()
     }
 }
 
-/// How long the parts of connecting may take.
+/// The time limits of connecting.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Until the stream is open.
+    /// The time until the stream is open.
     pub tcp: Duration,
-    /// From there until the first request may be sent: TLS, versions, login, keyspace.
+    /// The time from then until the first request can be sent: TLS, versions, login, keyspace.
     pub ready: Duration,
 }
 
@@ -134,13 +134,14 @@ impl Default for Limits {
 }
 
 impl Connection {
-    /// Connects to a server by TCP. A refused version of the protocol is followed by the next lower one, on a new stream.
+    /// Connects to a server by TCP. If the server refuses a version of the protocol, tries the next lower one on a new
+    /// stream.
     pub async fn connect(to: SocketAddr, settings: &Settings, limits: Limits) -> Result<Self, Error> {
         let server: Arc<str> = to.to_string().into();
         Self::connect_as(&server, settings, limits, || tcp(to, settings, limits.tcp)).await
     }
 
-    /// The same over streams of any kind. What the server has prepared is remembered under its name.
+    /// Connects over streams of any kind. Prepared statements are remembered under the name `server`.
     pub async fn connect_as<S, F>(
         server: &Arc<str>,
         settings: &Settings,
@@ -157,9 +158,9 @@ impl Connection {
             let by = Instant::now() + limits.ready;
             let opened = match &settings.tls {
                 None => open(stream, version, server, settings, by, limits.ready).await,
-                Some(how) => {
+                Some(tls) => {
                     let secured = async {
-                        let stream = timeout_at(by, tls::secure(how, stream, server)).await;
+                        let stream = timeout_at(by, tls::secure(tls, stream, server)).await;
                         stream.map_err(|_| Cause::Silent { asked: "the TLS handshake", within: limits.ready })?
                     };
                     match secured.await {
@@ -176,8 +177,8 @@ impl Connection {
         }
     }
 
-    /// The same connection, for as long as it is on loan: the pool knows of each request until its answer has come. Each has
-    /// its own deadline, as without a loan.
+    /// Returns a handle for the time of a loan: the pool counts each request until its answer has come. Each request
+    /// has its own deadline, as without a loan.
     ///
     /// ```no_run
     /// # use honeyflow_cassandra::{Connection, Options, Session, session::Error};
@@ -189,16 +190,17 @@ impl Connection {
     /// # }
     /// ```
     pub fn of_loan(loan: &mut Loan<Cluster>) -> Self {
-        let guard: Guard = Arc::new(loan.in_flight());
+        let guard: SharedGuard = Arc::new(loan.in_flight());
         Self { shared: Arc::clone(&loan.shared), guard: Some(guard), timed: false }
     }
 
-    /// The same inside `Pool::with`, which ends in time whatever runs in it: one timer for each request is enough.
-    pub(crate) fn in_with(loan: &mut Loan<Cluster>) -> Self {
+    /// Returns a handle for use inside `Pool::with`, which enforces the deadline itself: a request needs only one
+    /// timer.
+    pub(crate) fn of_timed_loan(loan: &mut Loan<Cluster>) -> Self {
         Self { timed: true, ..Self::of_loan(loan) }
     }
 
-    /// As errors name it.
+    /// The name of the server in errors.
     pub fn server(&self) -> &Arc<str> {
         &self.shared.server
     }
@@ -207,22 +209,22 @@ impl Connection {
         self.shared.version
     }
 
-    /// What was agreed on; may be another than the one that was asked for.
+    /// The negotiated compression; it may differ from the requested one.
     pub fn compression(&self) -> Compression {
         self.shared.compression
     }
 
-    /// How many requests it carries at once.
+    /// The largest number of concurrent requests.
     pub fn streams_max(&self) -> u16 {
         self.shared.streams_max
     }
 
-    /// Requests that were sent and not answered yet, orphans included.
+    /// The number of requests that were sent and not answered yet, orphans included.
     pub fn in_flight(&self) -> u32 {
         self.shared.tally.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Those of them whose caller has gone, as of the last look (once a second).
+    /// The number of them whose caller has gone, counted once a second.
     pub fn orphans(&self) -> u32 {
         self.shared.tally.orphans.load(Ordering::Relaxed)
     }
@@ -232,51 +234,52 @@ impl Connection {
         tally.begun + Duration::from_millis(tally.last_read.load(Ordering::Relaxed))
     }
 
-    /// It has ended, or is worn out: nothing new should be sent.
+    /// Whether the connection has ended, or has too many orphans and takes no new request.
     pub fn broken(&self) -> bool {
         let tally = &self.shared.tally;
-        tally.over.load(Ordering::Acquire) || tally.worn.load(Ordering::Relaxed)
+        tally.over.load(Ordering::Acquire) || tally.unusable.load(Ordering::Relaxed)
     }
 
-    /// Something came that was no answer to what was asked: it gets no further request.
+    /// Whether the server sent something that is not an answer to a request; the connection gets no further request.
     pub fn answered_wrongly(&self) -> bool {
         self.shared.tally.wrong.load(Ordering::Relaxed)
     }
 
-    /// Ends when the connection has.
+    /// Waits until the connection has ended.
     pub async fn closed(&self) {
         let mut ended = self.shared.ended.clone();
         let _ = ended.wait_for(Option::is_some).await;
     }
 
-    /// Tells whether it has ended, without keeping it open.
-    pub(crate) fn life(&self) -> Life {
-        Life(self.shared.ended.clone())
+    /// Returns a value that tells whether the connection has ended, without keeping it open.
+    pub(crate) fn liveness(&self) -> Liveness {
+        Liveness(self.shared.ended.clone())
     }
 
-    /// Where statements are counted that have to be prepared again.
+    /// Sets the counter of statements that have to be prepared again.
     pub(crate) fn count_forgotten(&self, count: &Arc<AtomicU64>) {
         let _ = self.shared.forgotten.set(Arc::clone(count));
     }
 
-    /// Why it ended, if it has.
+    /// Returns the reason of the end, if the connection has ended.
     pub fn ended(&self) -> Option<Error> {
         let cause = self.shared.ended.borrow().clone();
         cause.map(|cause| (*cause).clone().at(&self.shared.server))
     }
 
-    /// Asks for a sign of life.
+    /// Sends a request that every server answers, and returns whether the answer came in time.
     pub async fn probe(&self, by: Instant) -> bool {
         matches!(self.send(&Request::Options, by, false).await, Ok(response) if matches!(response.answer, Answer::Supported(_)))
     }
 
-    /// Takes no more requests, lets those under way finish until then, and closes.
+    /// Takes no more requests, lets those in flight finish until `by`, and closes the connection.
     pub async fn close(&self, by: Instant) {
         self.shared.closing.send_replace(Some(by));
         self.closed().await;
     }
 
-    /// Has the server tell about its cluster from now on; the second call on a connection gets an empty channel.
+    /// Subscribes to the server's notices about its cluster. A second call on the same connection gets an empty
+    /// channel.
     pub async fn listen(&self, by: Instant) -> Result<mpsc::Receiver<Notice>, Error> {
         let notices = self.shared.notices.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let response = self.send(&Request::Register(&Topic::ALL), by, false).await?;
@@ -331,7 +334,7 @@ pub(crate) async fn tcp(to: SocketAddr, settings: &Settings, within: Duration) -
     Ok(stream)
 }
 
-/// Small messages go at once, and a peer that is gone without a word is noticed by the kernel.
+/// Makes the socket send small messages at once, and makes the kernel detect a peer that has vanished.
 pub fn bound_dead_peers(stream: &TcpStream, dead_after: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);

@@ -1,15 +1,15 @@
-//! Why something did not happen, and at which server.
+//! Errors: what failed, and at which server.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::value::Unfit;
+use crate::value::ValueMismatch;
 use crate::wire::request::TooLong;
 use crate::wire::{Code, Malformed, Refusal, Version};
 
-/// What happened, with the server it happened at: `127.0.0.1:9042 did not answer EXECUTE within 2s`.
+/// A cause and the server where it happened: `127.0.0.1:9042 did not answer EXECUTE within 2s`.
 #[derive(Debug, Clone)]
 pub struct Error {
     pub server: Arc<str>,
@@ -23,7 +23,7 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// What the system said of a connect: a pool asks whether it was refused or too slow.
+    /// The operating system's error of a connect: the pool distinguishes a refused connect from a slow one.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             Cause::Connect(error) => Some(&**error),
@@ -32,7 +32,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Each text goes on after the name of the server.
+/// What failed. Each text continues a sentence that begins with the name of the server.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Cause {
     #[error("could not be connected to")]
@@ -42,10 +42,12 @@ pub enum Cause {
     #[error("refused the login: {0}; check user and password, and whether the server is still starting")]
     Login(String),
     #[error(
-        "speaks version {spoken} of the protocol, and {asked} was asked for; set the range of versions accordingly"
+        "speaks version {spoken} of the protocol, but {asked} was requested; set lowest-version and highest-version to match"
     )]
     Version { asked: Version, spoken: u8 },
-    #[error("speaks version {spoken} of the protocol, and the page was begun in {asked}; it can go on elsewhere only")]
+    #[error(
+        "speaks version {spoken} of the protocol, but the listing began in {asked}; its next page must come from another server"
+    )]
     OtherVersion { asked: Version, spoken: Version },
     #[error("did not answer {asked} within {within:?}")]
     Silent { asked: &'static str, within: Duration },
@@ -55,32 +57,32 @@ pub enum Cause {
     Malformed(#[from] Malformed),
     #[error("answered {asked} with {got}")]
     Unexpected { asked: &'static str, got: &'static str },
-    #[error("answered a request that nobody made (stream {0})")]
+    #[error("answered a request that was never sent (stream {0})")]
     Stranger(i16),
-    #[error("took no byte for {0:?}")]
+    #[error("accepted no data for {0:?}")]
     Stuck(Duration),
-    #[error("was lost under the request: it {why}")]
+    #[error("lost the connection during the request: it {why}")]
     Lost { why: Box<Cause>, sent: bool },
-    #[error("is not used any more: the connection was closed by us")]
+    #[error("is not used any more: this client closed the connection")]
     Closed,
     #[error("refused: {0}")]
     Refused(Refusal),
     #[error("was not asked: {0}")]
-    Unfit(#[from] Unfit),
+    Unfit(#[from] ValueMismatch),
     #[error("was not asked: {0}")]
     TooLong(#[from] TooLong),
     #[error(
-        "was not asked: it speaks version 4 of the protocol, which has no place for the keyspace of a request; name \
+        "was not asked: it speaks version 4 of the protocol, which cannot carry the keyspace of a request; write \
          tables as `{0}.table`, or make {0} the keyspace of the connection"
     )]
     KeyspaceUnspoken(String),
-    #[error("was not asked: what a prepared statement means was settled when it was prepared; prepare it in {0}")]
+    #[error("was not asked: a prepared statement keeps the keyspace it was prepared in; prepare it in {0}")]
     KeyspaceOfPrepared(String),
-    #[error("was not asked: a timestamp does not go with a conditional statement; leave one of them out")]
+    #[error("was not asked: a conditional statement cannot have a timestamp; remove one of them")]
     TimestampOnConditional,
 }
 
-/// What the system said when the connection ended.
+/// The operating system's error when the connection ended, if there was one.
 #[derive(Debug, Clone)]
 pub struct Ending(pub Option<Arc<io::Error>>);
 
@@ -90,7 +92,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Whether the server did what was asked.
+/// Whether the server may have executed the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Executed {
     No,

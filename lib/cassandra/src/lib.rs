@@ -1,9 +1,9 @@
-//! CQL over the native protocol, versions 4 and 5.
+//! A client for Cassandra: CQL over the native protocol, versions 4 and 5.
 //!
-//! `wire` turns bytes into messages and back, and believes nothing that a server says about lengths, counts or types.
-//! `value` is what stands in cells, `rows` the answers that hold them. A [`Connection`] carries many requests at once,
-//! each with its own deadline; a [`Session`] sends them to those servers of a cluster that hold the data. Knows nothing of
-//! Honeyflow.
+//! `wire` converts bytes to messages and back, and trusts no length, count or type that a server sends. `value` is the
+//! content of cells, `rows` are the answers that contain them. A [`Connection`] carries many requests at once, each
+//! with its own deadline; a [`Session`] sends them to the servers of a cluster that hold the data. This crate knows
+//! nothing of Honeyflow.
 
 pub mod batch;
 pub mod cluster;
@@ -28,5 +28,8 @@ pub use options::Options;
 pub use rows::{FromRow, Row, Rows};
 pub use session::Session;
 pub use statement::Statement;
-pub use value::{Bind, BindAll, FromCell, Unfit, Value};
+pub use value::{Bind, BindAll, FromCell, Value, ValueMismatch};
 pub use wire::{Consistency, Malformed, Type, Version};
+
+#[deprecated(since = "0.1.0", note = "renamed to ValueMismatch")]
+pub type Unfit = ValueMismatch;

@@ -1,4 +1,4 @@
-//! How one request is to be carried out.
+//! The options of one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,8 @@ use bytes::Bytes;
 
 use crate::wire::{Consistency, Serial, Version};
 
+/// The options of one request.
+///
 /// ```
 /// use std::time::Duration;
 /// use honeyflow_cassandra::{Consistency, Options};
@@ -24,7 +26,7 @@ pub struct Options {
     pub(crate) keyspace: Option<Arc<str>>,
     pub(crate) idempotent: bool,
     pub(crate) tracing: bool,
-    /// Only at servers that speak it.
+    /// If set, the request goes only to servers that speak this version.
     pub(crate) version: Option<Version>,
 }
 
@@ -49,7 +51,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The whole time: waiting, sending, being answered, and whatever is tried again.
+    /// Sets the deadline of the whole request: waiting, sending, the answer, and all retries.
     pub fn within(time: Duration) -> Self {
         Self { within: time, ..Self::default() }
     }
@@ -64,38 +66,40 @@ impl Options {
         Self { serial: Some(serial), ..self }
     }
 
-    /// Microseconds; sent as it is. Without one the server takes its own clock.
+    /// Sets the timestamp in microseconds; it is sent unchanged. Without one the server uses its own clock.
     #[must_use]
     pub fn timestamp(self, microseconds: i64) -> Self {
         Self { timestamp: Some(microseconds), ..self }
     }
 
-    /// Rows in a page; zero or less: all at once.
+    /// Sets the number of rows in a page; zero or less = all rows at once.
     #[must_use]
     pub fn page_size(self, rows: i32) -> Self {
         Self { page_size: (rows > 0).then_some(rows), ..self }
     }
 
-    /// Goes on where an earlier page ended. Among servers of different versions [`crate::Session::pages`] does better:
-    /// it stays with those that can read what the first one wrote.
+    /// Continues after an earlier page. If the servers speak different versions, use [`crate::Session::pages`]: it
+    /// stays with servers that can read the page state of the first one.
     #[must_use]
     pub fn page(self, page: Bytes) -> Self {
         Self { page: Some(page), ..self }
     }
 
-    /// Where a page ends is written differently in each version of the protocol.
-    pub(crate) fn spoken(self, version: Version) -> Self {
+    /// Restricts the request to servers that speak this version: each version encodes the page state differently.
+    pub(crate) fn only_version(self, version: Version) -> Self {
         Self { version: Some(version), ..self }
     }
 
-    /// Of this request alone, as text: a prepared statement has the keyspace it was prepared in. Servers that speak version 4
-    /// only cannot be told, and are not asked unless their connections are in that keyspace already.
+    /// Sets the keyspace of this request. Only for text: a prepared statement has the keyspace it was prepared in.
+    /// Version 4 of the protocol cannot carry it, so such servers are used only if their connections are in that
+    /// keyspace already.
     #[must_use]
     pub fn keyspace(self, keyspace: impl Into<Arc<str>>) -> Self {
         Self { keyspace: Some(keyspace.into()), ..self }
     }
 
-    /// It may be done twice: only such requests are tried again when their outcome is unknown, or tried at two servers.
+    /// Marks the request as idempotent. Only such requests are retried if their outcome is unknown, or sent to two
+    /// servers.
     #[must_use]
     pub fn idempotent(self) -> Self {
         Self { idempotent: true, ..self }
@@ -105,7 +109,7 @@ impl Options {
         self.idempotent
     }
 
-    /// The server keeps what it did, under the id that comes with the answer.
+    /// Makes the server store a trace of the request, under the id that comes with the answer.
     #[must_use]
     pub fn tracing(self) -> Self {
         Self { tracing: true, ..self }

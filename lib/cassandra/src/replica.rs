@@ -1,4 +1,4 @@
-//! Which servers hold a partition: pure arithmetic over the ring, as the server does it.
+//! Computes which servers hold a partition, with the same arithmetic over the ring as the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use crate::token::Token;
 /// How a keyspace is replicated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strategy {
-    /// The next so many servers of the ring, wherever they stand.
+    /// This number of the next servers on the ring, in any datacentre and rack.
     Simple(usize),
-    /// So many in each datacentre, on as many racks as there are.
+    /// A number of servers per datacentre, on as many different racks as possible.
     Network(BTreeMap<String, usize>),
-    /// One that we cannot follow: requests go anywhere.
+    /// A strategy that is not supported here: requests go to any server.
     Unknown,
 }
 
 impl Strategy {
-    /// From the column `replication` of `system_schema.keyspaces`.
+    /// Reads the column `replication` of `system_schema.keyspaces`.
     pub fn read(replication: &BTreeMap<String, String>) -> Self {
-        // `3/1` means three replicas, one of them transient; all of them serve.
+        // `3/1` means three replicas, one of them transient; all of them serve requests.
         let factor = |text: &String| text.split('/').next().unwrap_or_default().parse::<usize>().ok();
         let class = replication.get("class").map_or("", String::as_str).rsplit('.').next();
         match class {
@@ -35,23 +35,26 @@ impl Strategy {
     }
 }
 
-/// Where a server stands.
+#[deprecated(since = "0.1.0", note = "renamed to Location")]
+pub type Place = Location;
+
+/// The datacentre and rack of a server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Location {
     pub datacentre: String,
     pub rack: String,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Ring {
-    /// In the order of tokens.
+    /// Token and server, ordered by token.
     tokens: Vec<(Token, usize)>,
-    places: Vec<Place>,
+    places: Vec<Location>,
 }
 
 impl Ring {
-    /// Servers are numbered as they are given.
-    pub fn new(servers: impl IntoIterator<Item = (Place, Vec<Token>)>) -> Self {
+    /// Creates a ring. Servers are numbered in the given order.
+    pub fn new(servers: impl IntoIterator<Item = (Location, Vec<Token>)>) -> Self {
         let mut ring = Self::default();
         for (server, (place, tokens)) in servers.into_iter().enumerate() {
             ring.tokens.extend(tokens.into_iter().map(|token| (token, server)));
@@ -61,17 +64,17 @@ impl Ring {
         ring
     }
 
-    /// Those that hold the partition, the first replica first; empty if that cannot be told.
+    /// Returns the servers that hold the partition, the first replica first; empty if that is not known.
     pub fn replicas(&self, strategy: &Strategy, token: Token) -> Vec<usize> {
         self.replicas_of(strategy, self.range(token))
     }
 
-    /// How many ranges there are; all keys of one live at the same servers.
+    /// The number of token ranges; all keys of a range are on the same servers.
     pub fn ranges(&self) -> usize {
         self.tokens.len()
     }
 
-    /// The range of a token: it ends with the first one that is not below.
+    /// Returns the range of a token: it ends with the first ring token that is not below it.
     pub fn range(&self, token: Token) -> usize {
         let found = self.tokens.partition_point(|(at, _)| *at < token);
         if found == self.tokens.len() { 0 } else { found }
@@ -96,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// Once around, from the server that the range belongs to.
+    /// Iterates once around the ring, from the server that owns the range.
     fn walk(&self, range: usize) -> impl Iterator<Item = usize> {
         let (before, from) = self.tokens.split_at(range.min(self.tokens.len()));
         from.iter().chain(before).map(|(_, server)| *server)
@@ -108,7 +111,7 @@ impl Ring {
             let here = || self.places.iter().filter(|place| place.datacentre == *name);
             let racks: BTreeSet<&str> = here().map(|place| place.rack.as_str()).collect();
             let left = (*factor).min(here().count());
-            // Only with more replicas than racks may a rack have two before all have one.
+            // A rack may have a second replica before every rack has one only if there are more replicas than racks.
             centres.insert(name, Centre { left, repeats: factor.saturating_sub(racks.len()), racks: BTreeSet::new() });
         }
         let mut found = Vec::new();
@@ -128,7 +131,7 @@ impl Ring {
     }
 }
 
-/// What a datacentre still lacks.
+/// The replicas that a datacentre still needs.
 struct Centre<'r> {
     left: usize,
     repeats: usize,
@@ -157,7 +160,7 @@ mod tests {
 
     fn ring(servers: &[(&str, &str, &[i64])]) -> Ring {
         Ring::new(servers.iter().map(|(datacentre, rack, tokens)| {
-            let place = Place { datacentre: (*datacentre).to_owned(), rack: (*rack).to_owned() };
+            let place = Location { datacentre: (*datacentre).to_owned(), rack: (*rack).to_owned() };
             (place, tokens.iter().copied().map(Token).collect())
         }))
     }
@@ -173,7 +176,7 @@ mod tests {
         assert_eq!(at(1, 10), [1]);
         assert_eq!(at(1, 11), [2]);
         assert_eq!(at(2, 11), [2, 0]);
-        // A server's second token does not make it a second replica.
+        // A server with a second token does not count as a second replica.
         assert_eq!(at(3, 25), [0, 1, 2]);
         assert_eq!(at(1, 41), [0]);
         assert_eq!(at(9, i64::MAX), [0, 1, 2]);
@@ -185,12 +188,12 @@ mod tests {
     fn cq_11_network_replicas_are_on_as_many_racks_as_there_are() {
         let ring = ring(&[("n", "a", &[0]), ("n", "a", &[10]), ("n", "b", &[20]), ("s", "a", &[5]), ("s", "a", &[25])]);
         let at = |factors, token| ring.replicas(&network(factors), Token(token));
-        // The second server of rack a is passed over for the first of rack b.
+        // The second server of rack a is skipped in favour of the first of rack b.
         assert_eq!(at(&[("n", 2)], 0), [0, 2]);
         assert_eq!(at(&[("n", 3)], 0), [0, 1, 2]);
         assert_eq!(at(&[("n", 1), ("s", 1)], 1), [3, 1]);
         assert_eq!(at(&[("s", 2)], 6), [4, 3]);
-        // More replicas than servers, and a datacentre that is not there.
+        // More replicas than servers, and a datacentre that does not exist.
         assert_eq!(at(&[("n", 7), ("w", 3)], 11), [2, 0, 1]);
         assert_eq!(at(&[("n", 0)], 11), Vec::<usize>::new());
     }

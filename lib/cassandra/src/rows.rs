@@ -1,14 +1,16 @@
-//! One page of rows. Cells stay the bytes that came until somebody asks for one.
+//! One page of rows. Cells stay bytes until the caller reads them.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::value::{FromCell, Unfit, Value};
+use crate::value::{FromCell, Value, ValueMismatch};
 use crate::wire::{Column, Malformed, Metadata, Reader};
 
+/// One page of rows.
+///
 /// ```
-/// # fn example(rows: &honeyflow_cassandra::Rows) -> Result<(), honeyflow_cassandra::Unfit> {
+/// # fn example(rows: &honeyflow_cassandra::Rows) -> Result<(), honeyflow_cassandra::ValueMismatch> {
 /// for row in rows.typed::<(i32, Option<&str>)>() {
 ///     let (id, title) = row?;
 ///     println!("{id}: {}", title.unwrap_or("untitled"));
@@ -25,13 +27,13 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// `count` has been compared with the number of columns and the bytes.
+    /// The caller has checked `count` against the number of columns and bytes.
     pub(crate) fn new(metadata: Metadata, count: usize, cells: Bytes) -> Self {
         let columns = metadata.columns.clone().unwrap_or_default();
         Self { metadata, columns, count, cells }
     }
 
-    /// For rows that came without columns: those of the statement, as it was prepared.
+    /// Sets the columns of rows that came without them: those of the prepared statement.
     pub fn with_columns(mut self, columns: &Arc<[Column]>) -> Result<Self, Malformed> {
         if self.metadata.columns.is_none() {
             if self.metadata.count != columns.len() {
@@ -55,19 +57,19 @@ impl Rows {
         self.count == 0
     }
 
-    /// Where the next page begins; `None` on the last.
+    /// The page state from which the next page continues; `None` on the last page.
     pub fn next_page(&self) -> Option<&Bytes> {
         self.metadata.next_page.as_ref()
     }
 
-    /// Version 5: the columns are others than when the statement was prepared, and have this id now.
+    /// Version 5 only: the id of the columns, if they have changed since the statement was prepared.
     pub fn changed_id(&self) -> Option<&Bytes> {
         self.metadata.changed_id.as_ref()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Result<Row<'_>, Malformed>> {
         let mut from = Reader::new(&self.cells);
-        // Behind a cell that is not all there, nothing has a known place.
+        // After an incomplete cell the position of the next one is unknown.
         let mut broken = false;
         (0..self.count).map_while(move |_| {
             (!broken).then(|| {
@@ -78,12 +80,12 @@ impl Rows {
         })
     }
 
-    pub fn typed<'r, T: FromRow<'r>>(&'r self) -> impl Iterator<Item = Result<T, Unfit>> {
+    pub fn typed<'r, T: FromRow<'r>>(&'r self) -> impl Iterator<Item = Result<T, ValueMismatch>> {
         self.iter().map(|row| T::read(&row?))
     }
 
-    /// The first row, if there is one.
-    pub fn first<'r, T: FromRow<'r>>(&'r self) -> Result<Option<T>, Unfit> {
+    /// Reads the first row, if there is one.
+    pub fn first<'r, T: FromRow<'r>>(&'r self) -> Result<Option<T>, ValueMismatch> {
         self.typed().next().transpose()
     }
 }
@@ -99,28 +101,28 @@ impl<'r> Row<'r> {
         self.columns
     }
 
-    /// By place.
-    pub fn at<T: FromCell<'r>>(&self, at: usize) -> Result<T, Unfit> {
+    /// Reads the cell at a position.
+    pub fn at<T: FromCell<'r>>(&self, at: usize) -> Result<T, ValueMismatch> {
         let (Some(column), Some(cell)) = (self.columns.get(at), self.cells.get(at)) else {
-            return Err(Unfit::Count { wanted: at + 1, given: self.cells.len() });
+            return Err(ValueMismatch::Count { wanted: at + 1, given: self.cells.len() });
         };
         T::read(&column.kind, *cell).map_err(|why| why.in_column(&column.name))
     }
 
-    /// By name.
-    pub fn get<T: FromCell<'r>>(&self, name: &str) -> Result<T, Unfit> {
+    /// Reads the cell of a column.
+    pub fn get<T: FromCell<'r>>(&self, name: &str) -> Result<T, ValueMismatch> {
         let at = self.columns.iter().position(|column| column.name == name);
-        self.at(at.ok_or_else(|| Unfit::NoColumn(name.to_owned()))?)
+        self.at(at.ok_or_else(|| ValueMismatch::NoColumn(name.to_owned()))?)
     }
 }
 
-/// All columns of a row at once, by place.
+/// A type that is read from all columns of a row, in their order.
 pub trait FromRow<'r>: Sized {
-    fn read(row: &Row<'r>) -> Result<Self, Unfit>;
+    fn read(row: &Row<'r>) -> Result<Self, ValueMismatch>;
 }
 
 impl<'r> FromRow<'r> for Vec<Value> {
-    fn read(row: &Row<'r>) -> Result<Self, Unfit> {
+    fn read(row: &Row<'r>) -> Result<Self, ValueMismatch> {
         (0..row.columns.len()).map(|at| row.at(at)).collect()
     }
 }
@@ -128,9 +130,9 @@ impl<'r> FromRow<'r> for Vec<Value> {
 macro_rules! from_row {
     ($($name:ident $at:tt),+; $count:literal) => {
         impl<'r, $($name: FromCell<'r>),+> FromRow<'r> for ($($name,)+) {
-            fn read(row: &Row<'r>) -> Result<Self, Unfit> {
+            fn read(row: &Row<'r>) -> Result<Self, ValueMismatch> {
                 if row.columns.len() != $count {
-                    return Err(Unfit::Count { wanted: $count, given: row.columns.len() });
+                    return Err(ValueMismatch::Count { wanted: $count, given: row.columns.len() });
                 }
                 Ok(($(row.at::<$name>($at)?,)+))
             }

@@ -1,14 +1,14 @@
-//! A cluster to work with: every request goes to a server that holds its data, is healthy and has room, within one
-//! deadline, and again elsewhere where that is safe.
+//! A session with a cluster: every request goes to a server that holds its data, is healthy and has room, within one
+//! deadline. It is retried at another server if that is safe.
 
 mod cache;
 mod pages;
-mod standing;
+mod up_servers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use honeyflow_pool::{Loan, Pool, Provider, Server, ServerId, SettingsError, Want};
+use honeyflow_pool::{Loan, Pool, Provider, RequestOptions, Server, ServerId, SettingsError};
 use tokio::time::Instant;
 
 use crate::batch::Batch;
@@ -17,14 +17,16 @@ use crate::connection::{Connection, Settings};
 use crate::options::Options;
 use crate::statement::{Execution, Statement, token};
 use crate::value::{BindAll, bind_all};
-use crate::wire::{Answer, Bound, Prepared, Response, Version};
+use crate::wire::{Answer, BoundValues, PreparedStatement, Response, Version};
 pub(crate) use cache::Cache;
 pub use pages::Pages;
-use standing::Standing;
+use up_servers::UpServers;
 
-/// What became of a request that did not succeed: where, after how long, whether it may have been executed.
+/// The error of a request: at which server, after how long, and whether it may have been executed.
 pub type Error = honeyflow_pool::Error<Cluster>;
 
+/// A session with a cluster.
+///
 /// ```no_run
 /// use std::time::Duration;
 /// use honeyflow_cassandra::{Consistency, Options, Session, connection};
@@ -41,28 +43,33 @@ pub type Error = honeyflow_pool::Error<Cluster>;
 #[derive(Debug, Clone)]
 pub struct Session {
     pool: Pool<Cluster>,
-    standing: Arc<Standing>,
+    up_servers: Arc<UpServers>,
     token_aware: bool,
 }
 
 const AGREEMENT_TIME: Duration = Duration::from_secs(10);
-const AGREEMENT_LOOK: Duration = Duration::from_millis(100);
+const AGREEMENT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Session {
     /// Starts the pool; connections are opened in the background.
     ///
     /// # Errors
-    /// All that is wrong with the settings of the pool.
+    /// Returns all wrong settings of the pool.
     pub fn open(settings: Settings, servers: impl Provider) -> Result<Self, SettingsError> {
-        Ok(Self::of(Pool::start(Cluster::new(settings), servers)?))
+        Ok(Self::from_pool(Pool::start(Cluster::new(settings), servers)?))
     }
 
-    /// On a pool that is there already: one with a clock of its own, or over other streams than sockets.
+    #[deprecated(since = "0.1.0", note = "renamed to from_pool")]
     pub fn of(pool: Pool<Cluster>) -> Self {
-        Self { standing: Arc::new(Standing::new(&pool)), pool, token_aware: true }
+        Self::from_pool(pool)
     }
 
-    /// The same with everything from one place: keys of connections stand in the table `cql` below the pool's.
+    /// Creates a session on an existing pool, such as one with another clock or over other streams than sockets.
+    pub fn from_pool(pool: Pool<Cluster>) -> Self {
+        Self { up_servers: Arc::new(UpServers::new(&pool)), pool, token_aware: true }
+    }
+
+    /// Starts the pool with all settings from one place: the keys of connections are in the table `cql` of the pool's.
     ///
     /// ```no_run
     /// use honeyflow_cassandra::Session;
@@ -82,12 +89,12 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// Returns all wrong settings.
     pub fn configured(settings: impl Provider) -> Result<Self, SettingsError> {
         Self::open(Settings::default(), settings)
     }
 
-    /// Whether requests go to those who hold the data; on unless said otherwise.
+    /// Sets whether requests go to servers that hold their data; the default is true.
     #[must_use]
     pub fn token_aware(self, token_aware: bool) -> Self {
         Self { token_aware, ..self }
@@ -97,13 +104,13 @@ impl Session {
         &self.pool
     }
 
-    /// A statement without values.
+    /// Sends a statement without values.
     pub async fn query(&self, text: &str, how: &Options) -> Result<Response, Error> {
         let by = Instant::now() + how.within;
         let conditional = crate::conditional::is_conditional(text);
-        let want = self.among(want(how, conditional), None, version_for(how.keyspace.as_deref()), false);
+        let want = self.routed(want(how, conditional), None, version_for(how.keyspace.as_deref()), false);
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            let answer = Connection::in_with(&mut loan).query_by(text, how, by).await;
+            let answer = Connection::of_timed_loan(&mut loan).query_by(text, how, by).await;
             answer.map(|response| (response, loan.server().clone()))
         });
         let (response, server) = response.await?;
@@ -113,13 +120,13 @@ impl Session {
         Ok(response)
     }
 
-    /// The statement, prepared at one server at least. The same text gives the same statement.
+    /// Prepares a statement at one server at least. The same text gives the same statement.
     pub async fn prepare(&self, text: &str) -> Result<Statement, Error> {
         self.prepare_statement(None, text).await
     }
 
-    /// The same, where names without a keyspace mean this one. Servers that speak version 4 only cannot be told: where there
-    /// are no others, it is an error, unless connections are in that keyspace already.
+    /// Prepares a statement whose names without a keyspace refer to this one. Version 4 of the protocol cannot carry
+    /// it: if all servers speak version 4 only, it is an error, unless their connections are in that keyspace already.
     pub async fn prepare_in(&self, keyspace: &str, text: &str) -> Result<Statement, Error> {
         self.prepare_statement(Some(keyspace), text).await
     }
@@ -131,9 +138,9 @@ impl Session {
             let how = Options::default().idempotent();
             let by = now + how.within;
             let statement = &statement;
-            let want = self.among(want(&how, false), None, version_for(keyspace), false);
+            let want = self.routed(want(&how, false), None, version_for(keyspace), false);
             let prepared = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-                Connection::in_with(&mut loan).prepare(statement, by).await
+                Connection::of_timed_loan(&mut loan).prepare(statement, by).await
             });
             prepared.await?;
         }
@@ -158,15 +165,15 @@ impl Session {
         let now = Instant::now();
         let by = now + how.within;
         statement.usage().count(now);
-        let laid = self.lay(statement, values);
+        let laid = self.bind_for_routing(statement, values);
         let replicas = laid.as_ref().and_then(|(prepared, bound)| self.replicas(prepared, bound));
         let conditional = statement.is_conditional();
         let version = how.version.or_else(|| version_for(statement.keyspace()));
-        let want = self.among(want(how, conditional), replicas, version, conditional);
+        let want = self.routed(want(how, conditional), replicas, version, conditional);
         let laid = laid.map(|(prepared, bound)| (Arc::clone(&prepared.parameters), bound));
-        let what = &Execution { statement, values, laid };
+        let what = &Execution { statement, values, bound_before: laid };
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            Connection::in_with(&mut loan).execute_by(what, how, by).await
+            Connection::of_timed_loan(&mut loan).execute_by(what, how, by).await
         });
         response.await
     }
@@ -174,96 +181,100 @@ impl Session {
     pub async fn batch(&self, batch: &Batch, how: &Options) -> Result<Response, Error> {
         let by = Instant::now() + how.within;
         let conditional = batch.is_conditional();
-        // Where its first statement goes.
+        // The batch goes where its first statement belongs.
         let replicas = batch.parts().next().and_then(|part| {
-            let (prepared, bound) = self.lay(part.statement.as_ref()?, &*part.values)?;
+            let (prepared, bound) = self.bind_for_routing(part.statement.as_ref()?, &*part.values)?;
             self.replicas(&prepared, &bound)
         });
         let named = batch.parts().filter_map(|part| part.statement.as_ref()?.keyspace());
         let version = version_for(how.keyspace.as_deref().or(named.last()));
-        let want = self.among(want(how, conditional), replicas, version, conditional);
+        let want = self.routed(want(how, conditional), replicas, version, conditional);
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            Connection::in_with(&mut loan).batch_by(batch, how, by).await
+            Connection::of_timed_loan(&mut loan).batch_by(batch, how, by).await
         });
         response.await
     }
 
-    /// All rows, page by page, one page ahead.
+    /// Returns all rows, page by page; the next page is fetched ahead.
     pub fn pages(&self, statement: &Statement, values: impl BindAll + Send + Sync + 'static, how: &Options) -> Pages {
         Pages::new(self.clone(), statement.clone(), Arc::new(values), how.clone())
     }
 
-    /// Those that hold the row that these values name, the first replica first: where an execution would go. `None` if
-    /// that cannot be told.
+    /// Returns the servers that hold the row of these values, the first replica first: an execution would go there.
+    /// `None` if that is not known.
     pub fn holders(&self, statement: &Statement, values: impl BindAll + Send + Sync) -> Option<Arc<[ServerId]>> {
-        let (prepared, bound) = self.lay(statement, &values)?;
+        let (prepared, bound) = self.bind_for_routing(statement, &values)?;
         self.replicas(&prepared, &bound)
     }
 
-    /// Of a conditional statement one replica alone, and the same for everybody: two that try for a row at two servers
-    /// hinder each other. The next in order while that one is not up.
-    fn in_turn(&self, replicas: Arc<[ServerId]>, conditional: bool) -> Arc<[ServerId]> {
-        let first = if conditional { self.standing.first(&self.pool, &replicas) } else { None };
+    /// For a conditional statement, returns one replica alone, the first one that is up. All clients choose the same
+    /// one: conditional statements for one row at two servers hinder each other.
+    fn first_up_if_conditional(&self, replicas: Arc<[ServerId]>, conditional: bool) -> Arc<[ServerId]> {
+        let first = if conditional { self.up_servers.first(&self.pool, &replicas) } else { None };
         first.cloned().map_or(replicas, |first| [first].into())
     }
 
-    /// Those that hold the data, as far as they speak the version, if there is one that they must speak.
-    fn among(
+    /// Adds the preferred servers to `want`: the replicas, restricted to servers that speak `version` if there is one.
+    fn routed(
         &self,
-        want: Want,
+        want: RequestOptions,
         replicas: Option<Arc<[ServerId]>>,
         version: Option<Version>,
         conditional: bool,
-    ) -> Want {
+    ) -> RequestOptions {
         let mut near = replicas.unwrap_or_default();
         if let Some(speakers) = version.and_then(|version| self.pool.connector().speakers(version)) {
             let both: Vec<ServerId> = near.iter().filter(|replica| speakers.contains(replica)).cloned().collect();
             near = if both.is_empty() { speakers } else { both }.into();
         }
-        // Last, so that the one is of those that can.
-        near = self.in_turn(near, conditional);
+        // This comes last, so that the chosen replica speaks the version.
+        near = self.first_up_if_conditional(near, conditional);
         if near.is_empty() { want } else { want.near(near) }
     }
 
-    /// The values, bound for whoever knows the statement: where they belong is in them.
-    fn lay(&self, statement: &Statement, values: &(dyn BindAll + Send + Sync)) -> Option<(Arc<Prepared>, Bound)> {
+    /// Binds the values with the parameters of any server that has prepared the statement, to find the replicas.
+    fn bind_for_routing(
+        &self,
+        statement: &Statement,
+        values: &(dyn BindAll + Send + Sync),
+    ) -> Option<(Arc<PreparedStatement>, BoundValues)> {
         let prepared = statement.anywhere().filter(|prepared| self.token_aware && !prepared.key.is_empty())?;
         let bound = bind_all(values, &prepared.parameters).ok()?;
         Some((prepared, bound))
     }
 
-    fn replicas(&self, prepared: &Prepared, bound: &Bound) -> Option<Arc<[ServerId]>> {
+    fn replicas(&self, prepared: &PreparedStatement, bound: &BoundValues) -> Option<Arc<[ServerId]>> {
         let keyspace = &prepared.parameters.first()?.keyspace;
         let token = token(prepared, bound)?;
         self.pool.connector().map().replicas(keyspace, token)
     }
 
-    /// After a change of our own: until all servers have the same schema, or long enough. Asked is the one that made the
-    /// change: another may not have heard of it, and find everybody of one mind.
+    /// Waits after a schema change until all servers have the same schema, or until a time limit. It asks the server
+    /// that made the change: another one may not know of it yet, and would see the servers agree.
     async fn await_agreement(&self, changed: &Server) {
         let by = Instant::now() + AGREEMENT_TIME;
         let how = Options::default().idempotent();
         while Instant::now() < by {
             let agreed = self.pool.with(want(&how, false).on(changed), |mut loan: Loan<Cluster>| async move {
-                let (on, dialled) = (Connection::in_with(&mut loan), loan.server().address);
+                let (on, dialled) = (Connection::of_timed_loan(&mut loan), loan.server().address);
                 crate::topology::Topology::ask(&on, dialled, by).await.map(|topology| topology.schemas.len() <= 1)
             });
             if matches!(agreed.await, Ok(true)) {
                 return;
             }
-            tokio::time::sleep(AGREEMENT_LOOK).await;
+            tokio::time::sleep(AGREEMENT_INTERVAL).await;
         }
         tracing::warn!("the servers did not agree on the schema within {AGREEMENT_TIME:?}");
     }
 }
 
-/// Only version 5 can name a keyspace.
+/// The version that a request with a keyspace needs: only version 5 can carry one.
 fn version_for(keyspace: Option<&str>) -> Option<Version> {
     keyspace.map(|_| Version::V5)
 }
 
-/// Conditional statements are never idempotent, whatever was said: they may not run twice, nor at two servers.
-fn want(how: &Options, conditional: bool) -> Want {
-    let want = Want::within(how.within);
+/// Conditional statements are never idempotent, even if the caller says so: they must not run twice or at two servers.
+fn want(how: &Options, conditional: bool) -> RequestOptions {
+    let want = RequestOptions::within(how.within);
     if how.idempotent && !conditional { want.idempotent() } else { want }
 }

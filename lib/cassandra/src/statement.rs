@@ -1,6 +1,6 @@
-//! A statement to be executed many times, and what each server knows of it.
+//! A statement that is executed many times, and its prepared form at each server.
 //!
-//! Servers may disagree about a statement while they are being upgraded: id and columns are kept for each by itself.
+//! Servers may differ about a statement while they are being upgraded, so id and columns are kept per server.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use crate::conditional::is_conditional;
 use crate::token::{Token, composite_key};
-use crate::value::{BindAll, Unfit, bind_all};
-use crate::wire::{Bound, Column, Prepared, Reader};
+use crate::value::{BindAll, ValueMismatch, bind_all};
+use crate::wire::{BoundValues, Column, PreparedStatement, Reader};
 
+/// A statement. Clones share the prepared forms.
 #[derive(Debug, Clone)]
 pub struct Statement {
     shared: Arc<Shared>,
@@ -26,12 +27,13 @@ pub struct Statement {
 struct Shared {
     text: Arc<str>,
     keyspace: Option<Arc<str>>,
-    /// Read by every execution, changed when a server is met for the first time.
-    at: ArcSwap<HashMap<Box<str>, At>>,
+    /// The prepared forms by the name of the server. Every execution reads them; the first use of a server changes
+    /// them.
+    at: ArcSwap<HashMap<Box<str>, ServerEntry>>,
     usage: Usage,
 }
 
-/// How often it was executed, and when last.
+/// How often a statement was executed, and when last.
 #[derive(Debug)]
 pub(crate) struct Usage {
     begun: Instant,
@@ -56,27 +58,27 @@ impl Usage {
     }
 }
 
-/// By the server's name: what it knows, for as long as anybody bears that name.
+/// The entry of one server. It is dropped after the last owner of the server's name.
 #[derive(Clone, Debug)]
-struct At {
+struct ServerEntry {
     server: Weak<str>,
-    known: Arc<Known>,
+    known: Arc<ServerStatement>,
 }
 
-/// What one server knows.
+/// The statement at one server.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
-    prepared: ArcSwapOption<Prepared>,
-    /// Held by the one who prepares; the others wait for what comes of it.
+pub(crate) struct ServerStatement {
+    prepared: ArcSwapOption<PreparedStatement>,
+    /// Held by the caller that prepares; the others wait for its result.
     pub turn: tokio::sync::Mutex<()>,
 }
 
-impl Known {
-    pub fn prepared(&self) -> Option<Arc<Prepared>> {
+impl ServerStatement {
+    pub fn prepared(&self) -> Option<Arc<PreparedStatement>> {
         self.prepared.load_full()
     }
 
-    pub fn set(&self, prepared: Arc<Prepared>) {
+    pub fn set(&self, prepared: Arc<PreparedStatement>) {
         self.prepared.store(Some(prepared));
     }
 }
@@ -86,8 +88,8 @@ impl Statement {
         Self::of(text.into(), None)
     }
 
-    /// Names without a keyspace mean this one. Version 4 cannot carry it: a server that speaks no other is not asked, unless
-    /// the connection is in that keyspace already.
+    /// Creates a statement whose names without a keyspace refer to this one. Version 4 of the protocol cannot carry it:
+    /// such a server is used only if the connection is in that keyspace already.
     pub fn in_keyspace(text: impl Into<Arc<str>>, keyspace: impl Into<Arc<str>>) -> Self {
         Self::of(text.into(), Some(keyspace.into()))
     }
@@ -99,13 +101,14 @@ impl Statement {
         Self { shared: Arc::new(shared), conditional, columns_fixed: false }
     }
 
-    /// Overrides what was found in the text.
+    /// Overrides whether the statement is conditional, which is otherwise found from its text.
     #[must_use]
     pub fn conditional(self, conditional: bool) -> Self {
         Self { conditional, ..self }
     }
 
-    /// The columns of the answer never change, so version 4 need not send them with every page. Not for `SELECT *`.
+    /// Declares that the columns of the answer never change, so version 4 need not send them with every page. Not for
+    /// `SELECT *`.
     #[must_use]
     pub fn columns_fixed(self) -> Self {
         Self { columns_fixed: true, ..self }
@@ -127,7 +130,7 @@ impl Statement {
         self.columns_fixed
     }
 
-    pub(crate) fn at(&self, server: &Arc<str>) -> Arc<Known> {
+    pub(crate) fn at(&self, server: &Arc<str>) -> Arc<ServerStatement> {
         if let Some(at) = self.shared.at.load().get(&**server) {
             return Arc::clone(&at.known);
         }
@@ -135,7 +138,7 @@ impl Statement {
         self.shared.at.rcu(|at| {
             let stays = at.iter().filter(|(_, at)| at.server.strong_count() > 0);
             let mut at: HashMap<_, _> = stays.map(|(name, at)| (name.clone(), at.clone())).collect();
-            let here = || At { server: Arc::downgrade(server), known: Arc::default() };
+            let here = || ServerEntry { server: Arc::downgrade(server), known: Arc::default() };
             found = Arc::clone(&at.entry((&**server).into()).or_insert_with(here).known);
             at
         });
@@ -146,47 +149,48 @@ impl Statement {
         &self.shared.usage
     }
 
-    /// As this server knows it; nothing is remembered about one that was never asked.
-    pub(crate) fn known_at(&self, server: &str) -> Option<Arc<Prepared>> {
+    /// Returns the prepared form at this server, without creating an entry for it.
+    pub(crate) fn prepared_on(&self, server: &str) -> Option<Arc<PreparedStatement>> {
         self.shared.at.load().get(server)?.known.prepared()
     }
 
-    /// As any server knows it: enough to tell where a key lives.
-    pub fn anywhere(&self) -> Option<Arc<Prepared>> {
+    /// Returns the prepared form at any server: enough to find the replicas of a key.
+    pub fn anywhere(&self) -> Option<Arc<PreparedStatement>> {
         self.shared.at.load().values().find_map(|at| at.known.prepared())
     }
 
-    /// The same, sharing what other servers say in the same words, so that sameness can be seen at a glance.
-    pub(crate) fn alike(&self, prepared: Prepared) -> Prepared {
+    /// Replaces the parameters by those of another server if they are equal, so that later comparisons only compare
+    /// pointers.
+    pub(crate) fn share_parameters(&self, prepared: PreparedStatement) -> PreparedStatement {
         match self.anywhere() {
             Some(other) if other.parameters == prepared.parameters => {
-                Prepared { parameters: Arc::clone(&other.parameters), ..prepared }
+                PreparedStatement { parameters: Arc::clone(&other.parameters), ..prepared }
             }
             _ => prepared,
         }
     }
 }
 
-/// A statement and what is to be bound to it.
+/// A statement and the values to bind.
 pub(crate) struct Execution<'a, V: ?Sized> {
     pub statement: &'a Statement,
     pub values: &'a V,
-    /// As they were bound to find out where they belong.
-    pub laid: Option<(Arc<[Column]>, Bound)>,
+    /// The values as they were bound to find the replicas.
+    pub bound_before: Option<(Arc<[Column]>, BoundValues)>,
 }
 
 impl<V: BindAll + ?Sized> Execution<'_, V> {
-    /// For a server with these parameters; most have the same.
-    pub fn bound(&self, parameters: &Arc<[Column]>) -> Result<Cow<'_, Bound>, Unfit> {
-        match &self.laid {
+    /// Returns the bound values for a server with these parameters; most servers have the same.
+    pub fn bound(&self, parameters: &Arc<[Column]>) -> Result<Cow<'_, BoundValues>, ValueMismatch> {
+        match &self.bound_before {
             Some((same, bound)) if Arc::ptr_eq(same, parameters) => Ok(Cow::Borrowed(bound)),
             _ => bind_all(self.values, parameters).map(Cow::Owned),
         }
     }
 }
 
-/// Where the row lives that these values name; `None` if they do not name a whole key.
-pub fn token(prepared: &Prepared, bound: &Bound) -> Option<Token> {
+/// Returns the token of the row that these values name; `None` if they do not contain the whole partition key.
+pub fn token(prepared: &PreparedStatement, bound: &BoundValues) -> Option<Token> {
     let value = |at: &u16| {
         let mut from = Reader::new(&bound.bytes);
         (0..*at).try_for_each(|_| from.bytes("a bound value").map(drop)).ok()?;

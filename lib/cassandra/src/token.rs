@@ -1,8 +1,9 @@
-//! Where a partition lives: the Murmur3 token of its key, as Cassandra computes it.
+//! The Murmur3 token of a partition key, as Cassandra computes it. It decides which servers hold the partition.
 //!
-//! The server's hash reads the last bytes of the key as signed numbers. That is an old slip, and for ever part of the hash.
+//! The server's hash reads the last bytes of the key as signed numbers. That is an old mistake, and part of the hash
+//! for ever.
 
-/// A place on the ring.
+/// A position on the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub i64);
 
@@ -10,12 +11,12 @@ const C1: i64 = 0x87c3_7b91_1142_53d5_u64.cast_signed();
 const C2: i64 = 0x4cf5_ad43_2745_937f;
 
 impl Token {
-    /// `None` for what is not a token of this partitioner.
+    /// Parses a token; `None` if the text is not a token of this partitioner.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok().map(Self)
     }
 
-    /// Of a key as it is bound; several columns are put together by [`composite_key`].
+    /// Computes the token of a bound key; [`composite_key`] joins several columns.
     pub fn of_key(key: &[u8]) -> Self {
         let (mut h1, mut h2) = (0_i64, 0_i64);
         let (blocks, tail) = key.as_chunks::<16>();
@@ -26,7 +27,7 @@ impl Token {
             h2 ^= mix_k2(little_endian(k2));
             h2 = h2.rotate_left(31).wrapping_add(h1).wrapping_mul(5).wrapping_add(0x3849_5ab5);
         }
-        // Signed, each byte by itself, so that a negative one fills all the bits above it.
+        // Each byte is signed by itself, so that a negative one fills all the bits above it.
         let signed = |bytes: &[u8]| {
             bytes.iter().enumerate().fold(0, |k, (at, byte)| k ^ i64::from(byte.cast_signed()) << (8 * at))
         };
@@ -45,7 +46,7 @@ impl Token {
         h1 = final_mix(h1);
         h2 = final_mix(h2);
         let token = h1.wrapping_add(h2);
-        // The least number means "no token" at the server.
+        // The smallest number means "no token" at the server.
         Self(if token == i64::MIN { i64::MAX } else { token })
     }
 }
@@ -69,7 +70,8 @@ fn final_mix(h: i64) -> i64 {
     (h ^ h >> 33).cast_signed()
 }
 
-/// One column is its own bytes; several have each a length before and a zero behind. `None` if a part is too long.
+/// Joins the columns of a key: one column is its own bytes; of several, each has a length before and a zero after it.
+/// `None` if a part is too long.
 pub fn composite_key(parts: &[&[u8]]) -> Option<Vec<u8>> {
     if let [only] = parts {
         return Some(only.to_vec());
@@ -87,7 +89,7 @@ pub fn composite_key(parts: &[&[u8]]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Values as `SELECT token(…)` gives them.
+    /// The expected values come from `SELECT token(…)`.
     #[test]
     fn cq_11_tokens_are_those_of_the_server() {
         assert_eq!(Token::of_key(b""), Token(0));
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn several_columns_have_lengths_between() {
+    fn several_columns_are_joined_with_their_lengths() {
         assert_eq!(composite_key(&[b"abc"]).as_deref(), Some(&b"abc"[..]));
         assert_eq!(composite_key(&[b"a", b""]).as_deref(), Some(&b"\0\x01a\0\0\0\0"[..]));
         assert_eq!(composite_key(&[&[0; 65_536], b"b"]), None);

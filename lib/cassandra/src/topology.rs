@@ -1,7 +1,7 @@
-//! Who is in the cluster, as one server tells it in its system tables.
+//! The servers of the cluster, as one server lists them in its system tables.
 //!
-//! All of a round comes from one server. Rows that lack what it takes to reach and place a server are left out: a
-//! joining or broken one has such rows for a while.
+//! All data of a round comes from one server. Rows without the address or the tokens of a server are left out: a
+//! joining or broken server has such rows for a while.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::connection::Connection;
 use crate::error::{Cause, Error};
 use crate::options::Options;
-use crate::replica::{Place, Strategy};
+use crate::replica::{Location, Strategy};
 use crate::rows::{Row, Rows};
 use crate::token::Token;
 use crate::wire::{Code, Consistency, Malformed};
@@ -21,29 +21,31 @@ use crate::wire::{Code, Consistency, Malformed};
 pub struct Member {
     pub id: Uuid,
     pub address: SocketAddr,
-    pub place: Place,
+    pub place: Location,
     pub tokens: Vec<Token>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// The one that answered comes first.
+    /// All servers; the one that answered comes first.
     pub members: Vec<Member>,
-    /// The class that gives keys their tokens. We know those of Murmur3; otherwise nobody can say where a key lives.
+    /// The class that computes the tokens of keys. Only Murmur3 is supported here; with another one the replicas of a
+    /// key are unknown.
     pub partitioner: String,
-    /// Versions of the schema among the servers; more than one while they disagree.
+    /// The versions of the schema at the servers; more than one while they disagree.
     pub schemas: Vec<Uuid>,
 }
 
 const LOCAL: &str = "SELECT * FROM system.local WHERE key = 'local'";
 const PEERS: &str = "SELECT * FROM system.peers_v2";
-/// Before Cassandra 4.
+/// The table of peers before Cassandra 4.
 const OLD_PEERS: &str = "SELECT * FROM system.peers";
 const KEYSPACES: &str = "SELECT keyspace_name, replication FROM system_schema.keyspaces";
 const ALL_AT_ONCE: i32 = 0;
 
 impl Topology {
-    /// `dialled` is where the answering server was reached: what it thinks of its own address may be of no use to us.
+    /// Reads the topology. `dialled` is the address of the answering server: the address in its own tables may not be
+    /// reachable from here.
     pub async fn ask(on: &Connection, dialled: SocketAddr, by: Instant) -> Result<Self, Error> {
         let local = ask(on, LOCAL, by).await?;
         let peers = match ask(on, PEERS, by).await {
@@ -85,7 +87,7 @@ impl Topology {
     }
 }
 
-/// How each keyspace is replicated.
+/// Reads how each keyspace is replicated.
 pub async fn keyspaces(on: &Connection, by: Instant) -> Result<BTreeMap<String, Strategy>, Error> {
     let rows = ask(on, KEYSPACES, by).await?;
     let read = rows.typed::<(String, BTreeMap<String, String>)>().map(|row| {
@@ -98,12 +100,12 @@ pub async fn keyspaces(on: &Connection, by: Instant) -> Result<BTreeMap<String, 
 }
 
 async fn ask(on: &Connection, text: &str, by: Instant) -> Result<Rows, Error> {
-    // These tables are each server's own; an answer in pages would be of two moments.
+    // These tables are local to each server; an answer in pages would mix two states.
     let how = Options::default().consistency(Consistency::One).page_size(ALL_AT_ONCE);
     on.query_by(text, &how, by).await.map(crate::wire::Response::into_rows)
 }
 
-/// Null, absent and of another type are the same here: not known.
+/// Reads a column; null, a missing column and another type all mean "not known".
 fn optional<'r, T: crate::value::FromCell<'r>>(row: &Row<'r>, column: &str) -> Option<T> {
     row.get::<Option<T>>(column).ok().flatten()
 }
@@ -111,12 +113,12 @@ fn optional<'r, T: crate::value::FromCell<'r>>(row: &Row<'r>, column: &str) -> O
 fn member(row: &Row<'_>, address: Option<SocketAddr>, murmur3: bool) -> Option<Member> {
     let texts = optional::<Vec<&str>>(row, "tokens")?;
     let tokens: Vec<Token> = texts.iter().copied().filter_map(Token::parse).collect();
-    // Other partitioners' tokens are no numbers of ours, and their servers are servers all the same.
+    // Tokens of other partitioners cannot be parsed, but their servers are still used.
     if texts.is_empty() || murmur3 && tokens.is_empty() {
         return None;
     }
     let text = |column: &str| optional::<String>(row, column).unwrap_or_default();
-    let place = Place { datacentre: text("data_center"), rack: text("rack") };
+    let place = Location { datacentre: text("data_center"), rack: text("rack") };
     Some(Member { id: optional(row, "host_id")?, address: address?, place, tokens })
 }
 
@@ -127,6 +129,6 @@ fn native_address(row: &Row<'_>, port: u16) -> Option<SocketAddr> {
             optional::<i32>(row, "native_port").and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
         return Some(SocketAddr::new(address, own.unwrap_or(port)));
     }
-    // Old servers all listen at the same port; one bound to every address has none to tell.
+    // Old servers all listen on the same port. A server that is bound to every address lists no usable one.
     address("rpc_address").or_else(|| address("peer")).map(|address| SocketAddr::new(address, port))
 }

@@ -1,7 +1,8 @@
-//! What stands in a cell.
+//! The content of cells.
 //!
-//! [`Bind`] turns Rust values into cells of a column's type, [`FromCell`] turns cells back; [`Value`] is for whoever
-//! does not know the types beforehand. A value that does not fit its column is refused here, not at the server.
+//! [`Bind`] converts Rust values to cells of a column's type, [`FromCell`] converts cells back; [`Value`] is for
+//! callers that do not know the types in advance. A value that does not fit its column is refused here, before it is
+//! sent.
 
 mod bind;
 mod cell;
@@ -15,13 +16,18 @@ use uuid::Uuid;
 
 use crate::wire::{Malformed, Type, request::TooLong};
 
-pub use bind::{Bind, BindAll, Unset, Written, bind_all};
+pub use bind::{Bind, BindAll, CellContent, Unset, bind_all};
 pub use cell::FromCell;
+
+#[deprecated(since = "0.1.0", note = "renamed to ValueMismatch")]
+pub type Unfit = ValueMismatch;
+#[deprecated(since = "0.1.0", note = "renamed to CellContent")]
+pub type Written = CellContent;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Null,
-    /// In a statement: leaves the column as it is.
+    /// Only in a statement: leaves the column unchanged.
     Unset,
     Text(String),
     Bigint(i64),
@@ -47,22 +53,23 @@ pub enum Value {
     List(Vec<Value>),
     Set(Vec<Value>),
     Map(Vec<(Value, Value)>),
-    /// Read from a cell, it has the parts that are there: those that are missing at its end are null.
+    /// A tuple. After reading a cell it has the parts that the cell contains; parts missing at the end are null.
     Tuple(Vec<Value>),
-    /// Fields in the order of their type. Those that it was given after a cell was written are not there: they are null.
+    /// A user-defined type: its fields in the order of the type. Fields that were added to the type after the cell was
+    /// written are missing; they are null.
     User(Vec<(Arc<str>, Value)>),
     Vector(Vec<Value>),
     Custom(Vec<u8>),
 }
 
-/// A whole number of any size: two's complement, big end first, never empty.
+/// A whole number of any size: two's complement, big-endian, never empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Varint(pub Vec<u8>);
 
 impl From<i64> for Varint {
     fn from(number: i64) -> Self {
         let bytes = number.to_be_bytes();
-        // A byte of sign alone says nothing if the next one has the same sign.
+        // A leading byte that only repeats the sign of the next one is left out.
         let repeats = |pair: &[u8]| pair[0] == if pair[1] & 0x80 == 0 { 0 } else { 0xff };
         let from = bytes.windows(2).take_while(|pair| repeats(pair)).count();
         Self(bytes[from..].to_vec())
@@ -70,7 +77,7 @@ impl From<i64> for Varint {
 }
 
 impl Varint {
-    /// `None` if it is larger.
+    /// Returns the number, or `None` if it does not fit into 64 bits.
     pub fn as_i64(&self) -> Option<i64> {
         let (first, rest) = self.0.split_first()?;
         if rest.len() >= 8 {
@@ -81,14 +88,14 @@ impl Varint {
     }
 }
 
-/// `unscaled · 10^-scale`.
+/// The decimal number `unscaled · 10^-scale`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Decimal {
     pub scale: i32,
     pub unscaled: Varint,
 }
 
-/// Months, days and nanoseconds apart, since none of them is a fixed number of the others.
+/// A duration in months, days and nanoseconds. They are separate, since none is a fixed multiple of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Duration {
     pub months: i32,
@@ -96,16 +103,16 @@ pub struct Duration {
     pub nanoseconds: i64,
 }
 
-/// A value and a column that do not go together.
+/// Why a value does not fit a column.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum ValueMismatch {
     #[error("{given} does not fit {kind}")]
     Type { given: &'static str, kind: String },
-    #[error("null where a value must be")]
+    #[error("null where a value is required")]
     Null,
-    #[error("a collection holds no null")]
+    #[error("a collection cannot contain null")]
     NullInside,
-    #[error("{wanted} values are wanted, {given} were given")]
+    #[error("{wanted} values are required, {given} were given")]
     Count { wanted: usize, given: usize },
     #[error("{given} elements do not fit {kind}")]
     Length { given: usize, kind: String },
@@ -114,12 +121,12 @@ pub enum Unfit {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error("column {column}: {why}")]
-    Column { column: String, why: Box<Unfit> },
+    Column { column: String, why: Box<ValueMismatch> },
     #[error("there is no column {0}")]
     NoColumn(String),
 }
 
-impl Unfit {
+impl ValueMismatch {
     pub(crate) fn kind(given: &'static str, kind: &Type) -> Self {
         Self::Type { given, kind: kind.to_string() }
     }

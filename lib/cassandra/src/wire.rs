@@ -1,7 +1,7 @@
-//! The native protocol as bytes: pure, no I/O.
+//! The native protocol as bytes. Pure, no I/O.
 //!
-//! Whatever arrives is bounded: every length and count is compared with the bytes that are really there before
-//! anything is reserved by it, types nest to a stated depth, and what is wrong comes back as [`Malformed`].
+//! All input is bounded: every length and count is compared with the bytes that are present before memory is reserved
+//! for it, types nest to a fixed depth, and wrong bytes are returned as [`Malformed`].
 
 mod class;
 pub mod compress;
@@ -25,9 +25,14 @@ pub use consistency::{Consistency, Serial};
 pub use envelope::{Envelope, Opcode, Version};
 pub use kind::{Field, Type, UserType};
 pub use malformed::Malformed;
-pub use metadata::{Column, Layout, Metadata, Prepared};
+pub use metadata::{Column, Layout, Metadata, PreparedStatement};
 pub use notice::{Change, Notice, SchemaChange, Topic};
 pub use read::Reader;
 pub use refusal::{Code, Refusal};
-pub use request::{Batch, BatchKind, Bound, Parameters, Request};
+pub use request::{Batch, BatchKind, BoundValues, Parameters, Request};
 pub use response::{Answer, Response};
+
+#[deprecated(since = "0.1.0", note = "renamed to BoundValues")]
+pub type Bound = BoundValues;
+#[deprecated(since = "0.1.0", note = "renamed to PreparedStatement")]
+pub type Prepared = PreparedStatement;

@@ -1,8 +1,8 @@
-//! Clocks that a pool can go by.
+//! The clocks that a pool can use.
 
 use honeyflow_runtime::{Clock, Moment};
 
-/// The processor's own counter, where that is steady: reading it costs next to nothing.
+/// Reads the processor's counter where that is steady, which costs almost nothing.
 #[derive(Clone, Debug)]
 pub struct CounterClock {
     counter: quanta::Clock,
@@ -23,7 +23,7 @@ impl Clock for CounterClock {
     }
 }
 
-/// The clock of one pool. It is read twice for every loan, so the usual one is not hidden behind a pointer.
+/// The clock of one pool. It is read twice for every loan, so the usual clock is not boxed.
 pub(crate) enum PoolClock {
     Counter(CounterClock),
     Other(Box<dyn Clock>),
@@ -39,7 +39,7 @@ impl PoolClock {
     }
 }
 
-/// Tokio's clock, which tests can stop and move.
+/// Tokio's clock, which tests can stop and advance.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     origin: tokio::time::Instant,

@@ -1,7 +1,8 @@
-//! What a protocol brings: how to connect, what a connection can carry, whether it lives, and what an error means.
+//! The traits that a protocol implements: how to connect, how many requests a connection carries, whether it is alive,
+//! and what an error means.
 //!
-//! The pool calls nothing here while it holds its lock, except those methods of a [`Connection`] that do no I/O: `streams`,
-//! `broken`, `takes_more` and `answered_wrongly`. Every future may be dropped at any point.
+//! While the pool holds its lock it calls only those methods of a [`Connection`] that do no I/O: `streams`, `broken`,
+//! `takes_more` and `answered_wrongly`. The pool may drop every future at any point.
 
 use std::{error::Error, future::Future, io, net::SocketAddr, time::Duration};
 
@@ -13,25 +14,30 @@ use tokio::{
 };
 
 use crate::{
-    error::{Executed, Kind},
+    error::{Execution, Kind},
     server::{Server, ServerId},
     settings::{SettingsError, Table, unknown},
 };
 
-/// How long the parts of connecting may take. The pool enforces the sum; a connector can name the part that was too slow.
+#[expect(deprecated, reason = "the old names keep programs compiling that use them")]
+pub use crate::renamed::Again;
+
+/// How long the parts of connecting may take. The pool enforces the sum. A connector that checks them one by one can
+/// name the part that was too slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Until the stream is open.
+    /// The time until the stream is open.
     pub tcp: Duration,
-    /// From there until the first request may be sent: TLS, handshake, login.
+    /// The time from the open stream to the first request: TLS, handshake, login.
     pub ready: Duration,
-    /// The longest a write may stand still before the connection counts as dead.
+    /// The longest time that a write may make no progress before the connection counts as dead.
     pub write: Duration,
-    /// The longest a server may owe a sign of life (`heartbeat-timeout`): for sockets that can watch over that themselves.
+    /// The longest time that a server may owe an answer to a heartbeat (`heartbeat-timeout`), for sockets that can
+    /// check that themselves.
     pub silence: Duration,
 }
 
-/// A protocol: opens connections, asks them who else is there, and judges errors.
+/// A protocol: opens connections, asks a server for the other servers of its cluster, and judges errors.
 pub trait Connector: Send + Sync + 'static {
     type Connection: Connection;
     type Error: Error + Send + Sync + 'static;
@@ -43,96 +49,102 @@ pub trait Connector: Send + Sync + 'static {
         limits: Limits,
     ) -> impl Future<Output = Result<Self::Connection, Self::Error>> + Send;
 
-    /// Registers for notices, then returns. Called on the discovery connection alone, before [`Connector::discover`].
-    /// A connector without notices keeps this default: open, and silent.
+    /// Registers for notices, then returns. The pool calls this on the discovery connection only, before
+    /// [`Connector::discover`]. A connector without notices keeps this default: a channel that stays open and empty.
     fn watch(&self, on: &Self::Connection) -> impl Future<Output = Result<mpsc::Receiver<Notice>, Self::Error>> + Send {
         let _ = on;
         let (sender, receiver) = mpsc::channel(1);
         async move {
-            // The channel must stay open: a closed one says that the connection is lost.
+            // The channel must stay open: the pool takes a closed one as a lost connection.
             tokio::spawn(async move { sender.closed().await });
             Ok(receiver)
         }
     }
 
-    /// All servers of the cluster, the answering one among them. An empty answer counts as a failed one.
+    /// Returns all servers of the cluster, including the one that answers. An empty answer counts as a failure.
     fn discover(&self, on: &Self::Connection) -> impl Future<Output = Result<Vec<Server>, Self::Error>> + Send;
 
-    /// The addresses of `host:port`, asked for with every round. Connectors that dial by a [`Dial`] ask that.
+    /// Looks up the addresses of `host:port`, in every discovery round. A connector that uses a [`Dial`] forwards to
+    /// it.
     fn look_up(&self, name: &str) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send {
         look_up(name)
     }
 
-    /// What an error of a connect or a use means.
+    /// Says what an error of a connect or a request means.
     fn verdict(&self, error: &Self::Error) -> Verdict;
 
-    /// Its own part of the settings: the tables that stand below the pool's, by name. Told once before anything is opened
-    /// and again with every change. Taken whole or refused whole; what is refused changes nothing, here or in the pool.
+    /// Receives the connector's part of the settings: the tables below the pool's own keys, by name. The pool calls
+    /// this once before it opens anything, and again with every change. The connector accepts all of it or refuses all
+    /// of it; refused settings change nothing, neither here nor in the pool.
     ///
     /// # Errors
-    /// All that is wrong. A connector without settings of its own keeps this default, which knows no table.
+    /// Everything that is wrong. A connector without settings keeps this default, which refuses every table.
     fn configure(&self, own: &Table) -> Result<(), SettingsError> {
         let wrong: Vec<_> = own.keys().map(|key| (key.clone(), unknown(key))).collect();
         if wrong.is_empty() { Ok(()) } else { Err(SettingsError { wrong }) }
     }
 
-    /// What it counts itself, by name: totals since it was made, which never go down. They are shown with the pool's own.
+    /// The connector's own counters, by name: totals since it was created, which never decrease. The pool shows them
+    /// beside its own.
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What people should know about the cluster, for the status: what was asked for and cannot be had.
+    /// Remarks about the cluster for the status, such as a configured feature that the servers do not offer.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// One connection. Methods take `&self`: a shared connection is used by many requests at once.
+/// One connection. Methods take `&self` because many requests use a shared connection at once.
 pub trait Connection: Send + Sync + 'static {
-    /// How many requests it carries at once: 1 = exclusive. Asked once, when it has been opened.
+    /// How many requests it carries at once; 1 means exclusive. The pool asks once, after it has opened the connection.
     fn streams(&self) -> u32 {
         1
     }
 
-    /// Whether it is known to be of no more use. Cheap, no I/O: it is asked at every hand-off.
+    /// Whether the connection is known to be unusable. Must be cheap and do no I/O: the pool asks at every hand-off.
     fn broken(&self) -> bool;
 
-    /// Whether the server takes anything new on the connection; what is under way is answered all the same. Cheap, no
-    /// I/O: it is asked at every hand-off. Most protocols know no such goodbye; whoever does says it here and by
-    /// [`Connection::takes_no_more`], which belongs to it: what nobody asks for would else stay until somebody does.
+    /// Whether the server accepts new requests on the connection; requests in flight are answered in any case. Must be
+    /// cheap and do no I/O: the pool asks at every hand-off. Most protocols have no such goodbye. A connection of one
+    /// that has it answers here and in [`Connection::takes_no_more`]: without the second, an idle connection would stay
+    /// open until a request asks for it.
     fn takes_more(&self) -> bool {
         true
     }
 
-    /// Whether something came that the connection itself took for no answer to what was asked: not of this protocol, or
-    /// to a request that nobody made. Such a connection has ended or is about to. It is asked once, when it is let go
-    /// of, so of one that never came about nothing is heard.
+    /// Whether the connection received data that answers no request: not of this protocol, or for a request that was
+    /// never sent. Such a connection has ended or is about to end. The pool asks once, when it lets go of the
+    /// connection, so it never asks about a connect that failed.
     fn answered_wrongly(&self) -> bool {
         false
     }
 
-    /// Ends when the connection has ended, for whatever reason. Awaited by one task per connection; on an idle exclusive
-    /// connection it may read, since nobody else does.
+    /// Completes when the connection has ended, for any reason. One task per connection awaits it. On an idle exclusive
+    /// connection it may read, since no request reads there.
     fn closed(&self) -> impl Future<Output = ()> + Send;
 
-    /// Ends when [`Connection::takes_more`] says no: the connection is replaced, and closed when the last has its answer.
+    /// Completes when [`Connection::takes_more`] returns false. The pool then replaces the connection, and closes it
+    /// when its last request is answered.
     fn takes_no_more(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Asks the server for a sign of life; false if there is none by then. On exclusive connections only while idle.
+    /// Sends a heartbeat; false if there is no answer by then. The pool probes an exclusive connection only while it is
+    /// idle.
     fn probe(&self, by: Instant) -> impl Future<Output = bool> + Send;
 
-    /// When a byte was last read, if the connection keeps count. Without it the pool goes by the last use.
+    /// When a byte was last read, if the connection knows. Without it the pool uses the time of the last heartbeat.
     fn last_read(&self) -> Option<Instant> {
         None
     }
 
-    /// Says goodbye, if the protocol has one, and closes. After `by` it is dropped in any case.
+    /// Says goodbye, if the protocol has a goodbye, and closes. After `by` the pool drops the connection in any case.
     fn close(&self, by: Instant) -> impl Future<Output = ()> + Send;
 }
 
-/// What a server says about its cluster. Hints: they make the pool look, they decide nothing.
+/// What a server announces about its cluster. Notices are hints: they make the pool look, and decide nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     Up(SocketAddr),
@@ -140,11 +152,11 @@ pub enum Notice {
     Added(SocketAddr),
     Removed(SocketAddr),
     Moved(ServerId),
-    /// Of no use to the pool, counted all the same.
+    /// The schema changed. The pool only counts it.
     Schema,
 }
 
-/// Whose doing an error was.
+/// Who caused an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     Server,
@@ -154,47 +166,47 @@ pub enum Fault {
 
 /// Whether the same request may be sent again, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Again {
+pub enum RetryPolicy {
     Never,
     Elsewhere,
-    /// On one other server, and then no more.
+    /// The request may be sent to one other server, once.
     ElsewhereOnce,
 }
 
-/// A connector's judgement of an error.
+/// What an error means, in the judgement of the connector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
     pub kind: Kind,
     pub fault: Fault,
-    pub executed: Executed,
-    pub again: Again,
+    pub executed: Execution,
+    pub again: RetryPolicy,
     /// Whether it counts against the server's health.
     pub health: bool,
-    /// When the server asked to be left alone for a while.
+    /// How long to wait, if the server asked for a pause.
     pub retry_after: Option<Duration>,
 }
 
 impl Verdict {
-    /// The connection failed under a request: nobody knows whether it was executed.
+    /// The connection failed during a request: it is unknown whether the server executed it.
     pub const fn lost() -> Verdict {
         Verdict {
             kind: Kind::Protocol,
             fault: Fault::Server,
-            executed: Executed::Unknown,
-            again: Again::Elsewhere,
+            executed: Execution::Unknown,
+            again: RetryPolicy::Elsewhere,
             health: true,
             retry_after: None,
         }
     }
 
-    /// No connection came about, so nothing was executed.
+    /// The connect failed, so nothing was executed.
     pub const fn unreachable() -> Verdict {
-        Verdict { kind: Kind::Connect, executed: Executed::No, ..Verdict::lost() }
+        Verdict { kind: Kind::Connect, executed: Execution::No, ..Verdict::lost() }
     }
 
-    /// The server refused who we are. No sign of ill health: a password may be rotating.
+    /// The server refused our login. This does not count against its health: a password may be rotating.
     pub const fn login() -> Verdict {
-        Verdict { kind: Kind::Login, again: Again::Never, health: false, ..Verdict::unreachable() }
+        Verdict { kind: Kind::Login, again: RetryPolicy::Never, health: false, ..Verdict::unreachable() }
     }
 
     /// The server answered that the request is wrong.
@@ -202,33 +214,33 @@ impl Verdict {
         Verdict {
             kind: Kind::Server(code),
             fault: Fault::Request,
-            executed: Executed::No,
-            again: Again::Never,
+            executed: Execution::No,
+            again: RetryPolicy::Never,
             health: false,
             retry_after: None,
         }
     }
 }
 
-/// Opens byte streams, and says where names lead. Connectors take one of these, so that tests can give them streams without
+/// Opens byte streams and looks up names. Connectors are generic over it, so that tests can give them streams without
 /// sockets.
 pub trait Dial: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     fn dial(&self, to: SocketAddr, within: Duration) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// The addresses of `host:port`. It may take its time: that is the caller's to limit.
+    /// Looks up the addresses of `host:port`. The caller limits the time.
     fn look_up(&self, name: &str) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send {
         look_up(name)
     }
 }
 
-/// As the system does it.
+/// Looks a name up with the system's resolver.
 async fn look_up(name: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(tokio::net::lookup_host(name).await?.collect())
 }
 
-/// TCP without delay of small packets.
+/// TCP with `TCP_NODELAY`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tcp;
 

@@ -1,4 +1,5 @@
-//! The pool as those see it who operate it: the same for pools of every kind.
+//! The operator's interface to a pool, independent of its protocol: status, counters, and the commands that enable,
+//! activate and drain it.
 
 use std::{
     future::Future,
@@ -11,14 +12,17 @@ use tokio::{sync::broadcast, task::JoinHandle, time::Instant};
 
 use crate::{
     connect::Connector,
-    core::{Change, Counters, Drained, Next, Record, State, Status, histogram::Histogram},
+    core::{Change, Counters, DrainReport, DrainTarget, Record, State, Status, histogram::Histogram},
     server::Server,
     shared::Shared,
 };
 
+#[expect(deprecated, reason = "the old names keep programs compiling that use them")]
+pub use crate::renamed::Moved;
+
 type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// How a pool is emptied.
+/// How a pool is drained: how long loans may finish, and whether waiters are still served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drain {
     within: Option<Duration>,
@@ -26,12 +30,12 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Loans may finish until then; whoever waits is served meanwhile.
+    /// Loans may finish for this time, and waiters are served meanwhile.
     pub fn within(time: Duration) -> Drain {
         Drain { within: Some(time), serve_waiters: true }
     }
 
-    /// As long as the settings say.
+    /// Loans may finish for the configured `drain-timeout`, and waiters are served meanwhile.
     pub fn as_configured() -> Drain {
         Drain { within: None, serve_waiters: true }
     }
@@ -42,9 +46,9 @@ impl Drain {
     }
 }
 
-/// What a command changed; nothing if both are the same.
+/// The state before and after a command; both are the same if the command changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moved {
+pub struct Transition {
     pub before: State,
     pub now: State,
 }
@@ -53,35 +57,35 @@ pub struct Moved {
 pub trait Control: Send + Sync {
     fn status(&self) -> Status;
     fn counters(&self) -> Counters;
-    /// The values until now; counting begins anew.
+    /// Returns the counters and resets them to zero.
     fn take_counters(&self) -> Counters;
-    /// Connects, waits and uses of each server since the last take.
+    /// Returns the histograms of each server since the last call: connects, waits, uses.
     fn take_histograms(&self) -> Vec<(Server, [Histogram; 3])>;
-    /// One record per open connection.
+    /// Returns one record per open connection.
     fn records(&self) -> Vec<(Server, Record)>;
-    /// The same since the last take.
+    /// Returns one record per open connection, since the last call.
     fn take_records(&self) -> Vec<(Server, Record)>;
     fn changes(&self) -> Changes;
-    fn enable(&self) -> Moved;
-    /// Opens in the background; the number is how many connections are wanted.
-    fn activate(&self) -> (Moved, u32);
-    fn deactivate(&self, drain: Drain) -> Answer<'_, (Moved, Drained)>;
-    fn disable(&self, drain: Drain) -> Answer<'_, (Moved, Drained)>;
-    fn close(&self, drain: Drain) -> Answer<'_, (Moved, Drained)>;
-    /// Looks for servers now.
+    fn enable(&self) -> Transition;
+    /// Starts to open connections in the background; the number is how many connections the pool should have.
+    fn activate(&self) -> (Transition, u32);
+    fn deactivate(&self, drain: Drain) -> Answer<'_, (Transition, DrainReport)>;
+    fn disable(&self, drain: Drain) -> Answer<'_, (Transition, DrainReport)>;
+    fn close(&self, drain: Drain) -> Answer<'_, (Transition, DrainReport)>;
+    /// Starts a discovery round now.
     fn refresh(&self);
-    /// Whether so many connections are open by then; waits for them.
+    /// Waits until at least `count` connections are open; false if they are not by then.
     fn ready(&self, count: u32, by: Instant) -> Answer<'_, bool>;
 }
 
-/// Changes as they happen. Bounded: who reads too slowly misses some and learns how many.
+/// The stream of changes. It is bounded: a slow reader misses the oldest ones and learns how many.
 pub struct Changes {
     receiver: broadcast::Receiver<Change>,
     dropped: u64,
 }
 
 impl Changes {
-    /// The next change; none when the pool has gone.
+    /// Waits for the next change; `None` after the pool has ended.
     pub async fn next(&mut self) -> Option<Change> {
         loop {
             match self.receiver.recv().await {
@@ -103,7 +107,8 @@ impl<C: Connector> Control for Arc<Shared<C>> {
         let status = self.enter(|core, _| core.status(now)).or_else(|| self.enter(|core, _| core.status(now)));
         let mut status = status.unwrap_or_else(Status::unknown);
         for server in &mut status.servers {
-            // Room is made and times are copied server by server, so that requests get their turn between two of them.
+            // Memory is allocated outside the lock, and the lock is taken once per server, so that requests get their
+            // turn in between.
             let mut times = room();
             self.enter(|core, _| core.copy_times(server.key, &mut times));
             [server.connects, server.waits, server.uses] = times;
@@ -119,7 +124,7 @@ impl<C: Connector> Control for Arc<Shared<C>> {
     }
 
     fn counters(&self) -> Counters {
-        let own = less(&self.connector.counts(), &counts_taken(self));
+        let own = difference(&self.connector.counts(), &counts_taken(self));
         Counters { own, ..self.enter(|core, _| core.counters()).unwrap_or_default() }
     }
 
@@ -127,7 +132,7 @@ impl<C: Connector> Control for Arc<Shared<C>> {
         let own = {
             let mut taken = counts_taken(self);
             let now = self.connector.counts();
-            less(&now, &std::mem::replace(&mut *taken, now.clone()))
+            difference(&now, &std::mem::replace(&mut *taken, now.clone()))
         };
         Counters { own, ..self.enter(|core, _| core.take_counters()).unwrap_or_default() }
     }
@@ -153,27 +158,27 @@ impl<C: Connector> Control for Arc<Shared<C>> {
         Changes { receiver: self.changes.subscribe(), dropped: 0 }
     }
 
-    fn enable(&self) -> Moved {
-        moved(self.enter(crate::core::Core::enable))
+    fn enable(&self) -> Transition {
+        transition(self.enter(crate::core::Core::enable))
     }
 
-    fn activate(&self) -> (Moved, u32) {
+    fn activate(&self) -> (Transition, u32) {
         let done = self.enter(|core, effects| (core.activate(effects), core.wanted()));
         let (states, wanted) = done.unzip();
-        (moved(states), wanted.unwrap_or(0))
+        (transition(states), wanted.unwrap_or(0))
     }
 
-    fn deactivate(&self, drain: Drain) -> Answer<'_, (Moved, Drained)> {
-        Box::pin(empty(self, Next::Inactive, drain))
+    fn deactivate(&self, drain: Drain) -> Answer<'_, (Transition, DrainReport)> {
+        Box::pin(run_drain(self, DrainTarget::Inactive, drain))
     }
 
-    fn disable(&self, drain: Drain) -> Answer<'_, (Moved, Drained)> {
-        Box::pin(empty(self, Next::Disabled, drain))
+    fn disable(&self, drain: Drain) -> Answer<'_, (Transition, DrainReport)> {
+        Box::pin(run_drain(self, DrainTarget::Disabled, drain))
     }
 
-    fn close(&self, drain: Drain) -> Answer<'_, (Moved, Drained)> {
+    fn close(&self, drain: Drain) -> Answer<'_, (Transition, DrainReport)> {
         Box::pin(async move {
-            let answer = empty(self, Next::Closed, drain).await;
+            let answer = run_drain(self, DrainTarget::Closed, drain).await;
             self.signals.over.notify_one();
             let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
             answer
@@ -187,12 +192,12 @@ impl<C: Connector> Control for Arc<Shared<C>> {
     fn ready(&self, count: u32, by: Instant) -> Answer<'_, bool> {
         Box::pin(async move {
             let open = || self.enter(|core, _| core.open_count() >= count).unwrap_or(false);
-            until(self, by, open).await
+            wait_until(self, by, open).await
         })
     }
 }
 
-/// For the times of a server, made before the lock is taken.
+/// Allocates the histograms for one server, before the lock is taken.
 fn room() -> [Histogram; 3] {
     std::array::from_fn(|_| Histogram::with_room())
 }
@@ -203,19 +208,19 @@ fn counts_taken<C: Connector>(shared: &Shared<C>) -> MutexGuard<'_, Counts> {
     shared.counts_taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was counted since those were taken.
-fn less(now: &Counts, taken: &Counts) -> Counts {
+/// The counts now minus the counts when they were last taken.
+fn difference(now: &Counts, taken: &Counts) -> Counts {
     let before = |name| taken.iter().find(|(taken, _)| *taken == name).map_or(0, |(_, count)| *count);
     now.iter().map(|(name, count)| (*name, count.saturating_sub(before(*name)))).collect()
 }
 
-fn moved(states: Option<(State, State)>) -> Moved {
+fn transition(states: Option<(State, State)>) -> Transition {
     let (before, now) = states.unwrap_or((State::Broken, State::Broken));
-    Moved { before, now }
+    Transition { before, now }
 }
 
-/// Waits until it is so, at most until then.
-async fn until<C: Connector>(shared: &Arc<Shared<C>>, by: Instant, is_so: impl Fn() -> bool) -> bool {
+/// Waits until the condition holds, at most until `by`. Returns whether it holds.
+async fn wait_until<C: Connector>(shared: &Arc<Shared<C>>, by: Instant, is_so: impl Fn() -> bool) -> bool {
     loop {
         let changed = shared.signals.waiting.notified();
         if is_so() {
@@ -227,39 +232,44 @@ async fn until<C: Connector>(shared: &Arc<Shared<C>>, by: Instant, is_so: impl F
     }
 }
 
-/// The drain has begun when this returns, and goes on whether or not anybody waits for its end.
-pub(crate) fn begin<C: Connector>(
+/// Starts a drain. It has begun when this returns, and it runs to its end even if the caller drops the handle.
+pub(crate) fn begin_drain<C: Connector>(
     shared: &Arc<Shared<C>>,
-    next: Next,
+    next: DrainTarget,
     drain: Drain,
-) -> (Moved, Option<JoinHandle<Drained>>) {
+) -> (Transition, Option<JoinHandle<DrainReport>>) {
     let within = drain.within.unwrap_or(shared.settings.load().drain_timeout);
-    let began = moved(shared.enter(|core, effects| core.begin_drain(next, drain.serve_waiters, effects)));
+    let began = transition(shared.enter(|core, effects| core.begin_drain(next, drain.serve_waiters, effects)));
     let going_on = shared.clone();
     let finishing = matches!(began.now, State::Draining(_))
         .then(|| shared.runtime.spawn(async move { finish(&going_on, within).await }));
     (began, finishing)
 }
 
-/// Loans and waiters end or are ended; then the sockets go. A drain whose caller left goes on without it.
-async fn empty<C: Connector>(shared: &Arc<Shared<C>>, next: Next, drain: Drain) -> (Moved, Drained) {
-    let (answer, finishing) = begin(shared, next, drain);
-    let Some(finishing) = finishing else { return (answer, Drained::default()) };
+/// Drains the pool: loans and waiters finish or are cut off, then the sockets close. If the caller goes away, the
+/// drain continues.
+async fn run_drain<C: Connector>(
+    shared: &Arc<Shared<C>>,
+    next: DrainTarget,
+    drain: Drain,
+) -> (Transition, DrainReport) {
+    let (answer, finishing) = begin_drain(shared, next, drain);
+    let Some(finishing) = finishing else { return (answer, DrainReport::default()) };
     let drained = finishing.await.unwrap_or_default();
     let now = shared.enter(|core, _| core.state()).unwrap_or(State::Broken);
-    (Moved { now, ..answer }, drained)
+    (Transition { now, ..answer }, drained)
 }
 
-async fn finish<C: Connector>(shared: &Arc<Shared<C>>, within: Duration) -> Drained {
-    until(shared, Instant::now() + within, || shared.enter(|core, _| core.is_drained()).unwrap_or(true)).await;
+async fn finish<C: Connector>(shared: &Arc<Shared<C>>, within: Duration) -> DrainReport {
+    wait_until(shared, Instant::now() + within, || shared.enter(|core, _| core.is_drained()).unwrap_or(true)).await;
     let now = shared.now();
     let drained = shared.enter(|core, effects| core.finish_drain(now, effects)).unwrap_or_default();
-    // Goodbyes are bounded, so this is.
+    // Closing a connection takes at most one second, so this ends soon.
     let patience = Instant::now() + Duration::from_secs(2);
     let empty = || {
-        let here = shared.enter(|core, _| (core.at_rest(), core.state().looks()));
+        let here = shared.enter(|core, _| (core.at_rest(), core.state().allows_discovery()));
         here.is_none_or(|(at_rest, looks)| at_rest && (looks || !shared.listening.load(Ordering::SeqCst)))
     };
-    until(shared, patience, empty).await;
+    wait_until(shared, patience, empty).await;
     drained
 }

@@ -1,27 +1,27 @@
-//! Everything the pool knows and decides, without clock, tasks or I/O: the ring, the connections, who waits, and what
-//! follows from each event. It belongs to no task; the shell holds it under one lock and carries out the effects
-//! afterwards.
+//! Everything that the pool knows and decides, without clock, tasks or I/O: the ring, the connections, the waiters, and
+//! what follows from each event. No task owns it: the shell holds it under one lock, and carries out the effects after
+//! it has released the lock.
 //!
 //! Invariants, checked by [`Core::audit`] after every step of the property tests:
-//! - no connection of an eligible server is idle beside a waiter that may take it;
-//! - lent + idle + closing = open, per server and in all;
-//! - every count is what a recount gives.
+//! - no connection of an eligible server is idle while a waiter may take it;
+//! - lent + idle + closing = open, per server and in total;
+//! - every counter equals a recount.
 
+mod apply_rules;
 mod audit;
 mod control;
-mod count;
+mod counters;
 mod expire;
-mod fit;
 mod handoff;
 mod health;
+mod hedge;
 pub mod histogram;
-mod open;
 mod pace;
 mod queue;
-mod race;
+mod reconcile;
 mod ring;
 mod rules;
-mod slots;
+mod slot_map;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -38,33 +38,40 @@ use std::{
 use honeyflow_runtime::Moment;
 use smallvec::SmallVec;
 
-pub use control::{Drained, Next, State};
-pub use count::{Counters, Record, Times};
-pub use handoff::{Checkout, Ending, Judgement, Lent, PickUp, Refusal, Request};
-pub use open::{Failed, Open};
+pub use control::{DrainReport, DrainTarget, State};
+pub use counters::{Counters, Record, Times};
+pub use handoff::{Checkout, Ending, Judgement, LentConnection, PickUp, Refusal, Request};
+pub use hedge::{Flights, OvertakenRequest};
 pub use queue::Class;
-pub use race::{Flights, Overtaken};
+pub use reconcile::{ConnectFailure, PendingConnect};
 pub use ring::{RingChange, ServerState};
 pub use rules::Rules;
-pub use slots::Key;
+pub use slot_map::Key;
 pub use status::{ServerStatus, Status};
 
-use control::Draining;
-use expire::Out;
-use open::Worn;
+use control::DrainProgress;
+use expire::SharedLoan;
 use pace::Pace;
 use queue::Queue;
+use reconcile::ReplaceReason;
 use ring::ServerRow;
-use slots::Slots;
+use slot_map::SlotMap;
 use waiting::Waiter;
 
 use crate::server::ServerId;
 
-/// What the core hands out and asks how it is.
-pub trait Carried: Clone {
+#[expect(deprecated, reason = "the old names keep programs compiling that use them")]
+pub use crate::renamed::{Drained, Failed, Lent, Next, Open, Overtaken, Tried};
+
+/// The old name of [`PooledConnection`].
+#[doc(hidden)]
+pub use self::PooledConnection as Carried;
+
+/// A connection as the core sees it: the core lends clones of it and asks for its condition.
+pub trait PooledConnection: Clone {
     fn broken(&self) -> bool;
 
-    /// Whether its server has not said goodbye.
+    /// Whether the server still accepts new requests on the connection.
     fn takes_more(&self) -> bool {
         true
     }
@@ -74,24 +81,24 @@ pub trait Carried: Clone {
     }
 }
 
-/// What is to be done after the lock has been released.
+/// What the shell must do after it has released the lock.
 #[derive(Debug)]
 pub struct Effects<K> {
     pub wake: Wakes,
-    /// Each is reported back with [`Core::closed`].
+    /// Connections to close. The shell reports each back with [`Core::closed`].
     pub close: Vec<(Key, K)>,
-    /// Each is reported back with [`Core::probed`] and a checkin.
-    pub probe: Vec<Lent<K>>,
-    /// Loans out for too long, by where they were taken.
+    /// Connections to probe. The shell reports each back with [`Core::probed`] and a checkin.
+    pub probe: Vec<LentConnection<K>>,
+    /// The call sites of overdue loans.
     pub overdue: Vec<&'static Location<'static>>,
     pub changes: Vec<Change>,
-    /// The expiry task must look again: something is due earlier than it thinks.
+    /// The expiry task must look again: something is due earlier than it expects.
     pub rearm: bool,
     /// The reconciler must look again.
     pub reconcile: bool,
 }
 
-/// Who is to be woken: nobody or one, nearly always.
+/// The waiters to wake: nearly always none or one.
 #[derive(Debug, Default)]
 pub struct Wakes {
     first: Option<Waker>,
@@ -108,7 +115,7 @@ impl Wakes {
         }
     }
 
-    /// The first, and the others if there are any.
+    /// Takes all wakers: the first, and the others if there are any.
     #[inline]
     pub fn take(&mut self) -> (Option<Waker>, Vec<Waker>) {
         (self.first.take(), if self.more.is_empty() { Vec::new() } else { std::mem::take(&mut self.more) })
@@ -130,7 +137,7 @@ impl<K> Default for Effects<K> {
 }
 
 impl<K> Effects<K> {
-    /// Whether nothing is left to do, but perhaps somebody to wake.
+    /// Whether there is nothing to do except perhaps to wake waiters.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         !self.rearm
@@ -142,7 +149,7 @@ impl<K> Effects<K> {
     }
 }
 
-/// Something that people may want to hear of.
+/// A change of the pool or of a server, for operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     State {
@@ -156,133 +163,135 @@ pub enum Change {
         before: ServerState,
         now: ServerState,
     },
-    /// It refuses our login for longer than one does that is only starting: somebody has to look at the password.
+    /// A server has refused our login for longer than a starting server does: an operator must check the password.
     LoginRefused {
         id: ServerId,
         why: Arc<str>,
     },
 }
 
-/// What every loan touches stands first and together: two threads in turn then exchange few lines of memory.
+/// The fields that every loan uses come first and together, so that two threads that take turns exchange few cache
+/// lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Core<K> {
     state: State,
-    /// Whether the last opened connection could be shared.
+    /// Whether the connection opened last is shared; `None` before the first.
     shared: Option<bool>,
-    /// In hundredths of a try.
+    /// Retry budget in hundredths of a try.
     retry_credit: u32,
     speculate_credit: u32,
     waiting_in_all: usize,
-    /// Loans, orphans not counted.
+    /// The number of loans; orphans are not counted.
     loans: usize,
     turn: u64,
-    /// When the expiry task will look next.
+    /// When the expiry task looks next.
     armed: Moment,
     tick_at: Moment,
-    /// The latest time that anybody came with.
+    /// The latest time that any input carried.
     seen: Moment,
     random: u64,
     counters: Counters,
-    servers: Slots<ServerRow>,
-    connections: Slots<Row<K>>,
-    /// Loans of shared connections, for as long as they are out.
-    out: Slots<Out>,
-    /// Servers that an untargeted request may choose from.
+    servers: SlotMap<ServerRow>,
+    connections: SlotMap<ConnectionRow<K>>,
+    /// The current loans of shared connections.
+    out: SlotMap<SharedLoan>,
+    /// The servers that a request without a target may use.
     eligible: Vec<Key>,
     rules: Rules,
-    draining: Option<Draining>,
-    waiters: Slots<Waiter>,
-    /// Those who take any eligible server.
+    draining: Option<DrainProgress>,
+    waiters: SlotMap<Waiter>,
+    /// The waiters that accept any eligible server.
     waiting: Queue,
     sequence: u64,
     last_arrival: Moment,
     pace: Pace,
     broken_by: Option<Arc<str>>,
     by_id: HashMap<ServerId, Key>,
-    /// The ring, in the order servers came.
+    /// The ring, in the order in which servers joined.
     ring: Vec<Key>,
     closing: usize,
     opening: u32,
     cursor: usize,
     canary: u32,
     ticked_checkouts: u64,
-    /// Those that lost a race and have not been answered yet.
-    overtaken: Vec<Overtaken>,
+    /// Requests whose hedge was quicker and that have no answer yet.
+    overtaken: Vec<OvertakenRequest>,
 }
 
-/// A connection. What every loan touches stands together, in few lines of the processor's memory.
+/// A connection. The fields that every loan uses come together, in few cache lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Row<K> {
-    /// Streams in use: loans, granted ones and orphans.
+struct ConnectionRow<K> {
+    /// Streams in use: loans, loans granted to a waiter, and orphans.
     in_flight: u32,
-    /// How many it is given at once.
+    /// How many requests it gets at once.
     streams: u32,
     orphans: u32,
-    /// One request at a time, and closed if that does not come to its end: for as long as it lives.
+    /// It carries one request at a time and is closed if that request is cut off. This never changes for a connection.
     exclusive: bool,
-    /// Takes no more requests and closes when empty.
+    /// It gets no new requests and closes when the last one has ended.
     retiring: bool,
     in_ready: bool,
     warned: bool,
-    /// Whether anything ever was, on this connection.
+    /// Whether the server has ever answered on this connection.
     answered: bool,
-    worn: Option<Worn>,
+    replace_reason: Option<ReplaceReason>,
     server: Key,
     carried: K,
     age_due: Moment,
-    /// Of an exclusive connection on loan.
+    /// The deadline of the loan, for an exclusive connection.
     due: Moment,
     lent_at: Moment,
     idle_since: Moment,
     record: Record,
     site: Option<&'static Location<'static>>,
     replacing: bool,
-    /// Since when each of the orphans is one, in that order.
+    /// When each orphan lost its caller, oldest first.
     orphaned: VecDeque<Moment>,
     opened_at: Moment,
     idle_max: Duration,
-    /// How many it could carry.
+    /// How many requests it could carry.
     offered: u32,
-    /// By how much of a tenth its times are lowered, in thousandths: age and idle time.
+    /// How far its maximum age and idle time are lowered, in thousandths of a tenth, so that connections do not all
+    /// expire together.
     lowered: [u16; 2],
 }
 
-impl<K> Row<K> {
+impl<K> ConnectionRow<K> {
     fn takes_more(&self) -> bool {
         !self.retiring && self.in_flight < self.streams
     }
 }
 
-impl<K: Carried> Row<K> {
-    /// Its server has said goodbye, whether or not we have been told.
+impl<K: PooledConnection> ConnectionRow<K> {
+    /// Whether its server has said goodbye. The watcher may not have reported that yet.
     #[inline]
     fn says_goodbye(&self) -> bool {
         !self.carried.takes_more()
     }
 }
 
-/// Enough for several tries of one request without allocation of their own.
-pub type Tried = SmallVec<[Key; 3]>;
+/// The servers that a request has tried; three fit without an allocation.
+pub type TriedServers = SmallVec<[Key; 3]>;
 
 const TICK: Duration = Duration::from_millis(100);
 
-impl<K: Carried> Core<K> {
-    /// `seed` is all the chance there is: the same seed and inputs give the same effects.
+impl<K: PooledConnection> Core<K> {
+    /// `seed` is the only source of randomness: the same seed and inputs give the same effects.
     pub fn new(rules: Rules, state: State, seed: u64) -> Core<K> {
         Core {
             rules,
             state,
             draining: None,
             broken_by: None,
-            servers: Slots::default(),
+            servers: SlotMap::default(),
             by_id: HashMap::new(),
             ring: Vec::new(),
             eligible: Vec::new(),
-            connections: Slots::default(),
-            out: Slots::default(),
-            waiters: Slots::default(),
+            connections: SlotMap::default(),
+            out: SlotMap::default(),
+            waiters: SlotMap::default(),
             waiting: Queue::default(),
             waiting_in_all: 0,
             loans: 0,
@@ -316,14 +325,14 @@ impl<K: Carried> Core<K> {
         mixed ^ (mixed >> 31)
     }
 
-    /// So many times in 10⁹.
+    /// Returns true with a probability of `per_billion` in 10⁹.
     #[inline]
-    fn falls(&mut self, per_billion: u32) -> bool {
-        // Scaled down by a product, since a division takes its time.
+    fn draw_chance(&mut self, per_billion: u32) -> bool {
+        // A multiplication and a shift, since a division is slower.
         ((u128::from(self.draw()) * 1_000_000_000) >> 64) < u128::from(per_billion)
     }
 
-    /// Evenly from zero to `most`.
+    /// Draws a time evenly from zero to `most`.
     fn draw_time(&mut self, most: Duration) -> Duration {
         let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
         Duration::from_micros(self.draw() % micros.max(1))
@@ -337,7 +346,7 @@ impl<K: Carried> Core<K> {
         self.counters.clone()
     }
 
-    /// The values until now; counting begins anew.
+    /// Returns the counters and resets them to zero.
     pub fn take_counters(&mut self) -> Counters {
         std::mem::take(&mut self.counters)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that do not depend on the protocol.
+//! The error of a request, in terms that do not depend on the protocol.
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -11,29 +11,32 @@ use crate::{
     server::Server,
 };
 
-/// Whether the server did what was asked.
+#[expect(deprecated, reason = "the old names keep programs compiling that use them")]
+pub use crate::renamed::Executed;
+
+/// Whether the server executed the request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Executed {
+pub enum Execution {
     No,
     Yes,
     Unknown,
 }
 
-/// What went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// The pool is switched off.
+    /// The pool is disabled.
     Disabled,
-    /// The pool holds no connections now.
+    /// The pool is inactive and holds no connections.
     Inactive,
-    /// The pool is being emptied.
+    /// The pool is draining.
     Draining,
     /// The pool's own tasks failed too often.
     Broken,
-    /// Nothing was free, and the settings say not to wait.
+    /// No connection was free, and the settings forbid to wait.
     NoConnection,
     QueueFull,
-    /// The wait would outlast the deadline, so it was not begun.
+    /// The estimated wait is longer than the deadline allows, so the request was refused at once.
     WouldTimeOut,
     WaitTimeout,
     UseTimeout,
@@ -41,11 +44,11 @@ pub enum Kind {
     ServerDown,
     Connect,
     Login,
-    /// The connection failed or spoke nonsense under a request.
+    /// The connection failed during a request, or the server broke the protocol.
     Protocol,
-    /// The server answered with an error; its own code.
+    /// The server answered with this error code.
     Server(u32),
-    /// The caller's own doing.
+    /// The caller made a request that cannot be sent.
     Caller,
     /// The pool is closed for good.
     Closed,
@@ -59,7 +62,7 @@ impl fmt::Display for Kind {
             Kind::Draining => "the pool is draining",
             Kind::Broken => "the pool is broken",
             Kind::NoConnection => "no connection is free",
-            Kind::QueueFull => "too many wait already",
+            Kind::QueueFull => "too many requests are waiting",
             Kind::WouldTimeOut => "the wait would outlast the deadline",
             Kind::WaitTimeout => "no connection came free in time",
             Kind::UseTimeout => "did not answer in time",
@@ -67,7 +70,7 @@ impl fmt::Display for Kind {
             Kind::ServerDown => "has no open connection",
             Kind::Connect => "could not be connected to",
             Kind::Login => "refused the login",
-            Kind::Protocol => "failed under the request",
+            Kind::Protocol => "failed during the request",
             Kind::Server(code) => return write!(f, "answered with error {code:#06x}"),
             Kind::Caller => "the request could not be made",
             Kind::Closed => "the pool is closed",
@@ -75,31 +78,31 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is known about a request that failed.
+/// The details of a failed request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Report<E> {
     pub kind: Kind,
-    /// Whose doing it was, once a server was reached.
+    /// Who caused the error, if a server was reached.
     pub fault: Fault,
     /// The server of the last try.
     pub server: Option<Server>,
-    pub executed: Executed,
+    pub executed: Execution,
     pub idempotent: bool,
     pub waited: Duration,
     pub used: Duration,
-    /// Earlier tries and why they failed.
+    /// The earlier tries and their errors.
     pub tries: Vec<(Server, E)>,
-    /// Who was asked beside it and did not answer.
+    /// The servers that got the same request as a hedge and did not answer.
     pub silent: Vec<Server>,
-    /// The pool as it was then.
+    /// The state of the pool when the request failed.
     pub state: State,
     pub waiters: usize,
     pub idle: usize,
     pub lent: usize,
     pub retry_after: Option<Duration>,
     pub cause: Option<E>,
-    /// Why there was no server to send it to, if that was so.
+    /// Why no server could be used, if that is the cause.
     pub outage: Option<Outage>,
     /// Why the pool is broken, if it is.
     pub broken_by: Option<Arc<str>>,
@@ -117,24 +120,24 @@ impl<C: Connector> Error<C> {
         &mut self.0
     }
 
-    /// What to do about it.
+    /// The failure class: what the caller should do about it.
     pub fn class(&self) -> Class {
         let sent = matches!(self.kind, Kind::UseTimeout | Kind::Protocol | Kind::Server(_) | Kind::Caller);
         match (sent, self.fault) {
             (true, Fault::Request) => Class::Reject,
             (true, Fault::Caller) => Class::Fatal,
-            (true, Fault::Server) if self.executed == Executed::Unknown && !self.idempotent => Class::Reject,
+            (true, Fault::Server) if self.executed == Execution::Unknown && !self.idempotent => Class::Reject,
             _ if self.retry_after.is_some() => Class::RetryAfter,
             _ => Class::Retry,
         }
     }
 
-    /// Whether the same request may do better later.
+    /// Whether the same request may succeed later.
     pub fn transient(&self) -> bool {
         matches!(self.class(), Class::Retry | Class::RetryAfter)
     }
 
-    /// Whether a server refused who we are: for people, who know the password.
+    /// Whether a server refused our login, so that an operator must check the password.
     pub fn login_refused(&self) -> bool {
         self.kind == Kind::Login || self.outage.as_ref().is_some_and(Outage::login_refused)
     }
@@ -179,7 +182,7 @@ impl<C: Connector> fmt::Display for Error<C> {
             write!(f, "; pool {}, {} waiting, {} idle, {} lent", self.state, self.waiters, self.idle, self.lent)?;
         }
         if let Some(after) = self.retry_after {
-            write!(f, "; again after {after:?}")?;
+            write!(f, "; retry after {after:?}")?;
         }
         for (server, cause) in &self.tries {
             write!(f, "; before, {}", about(server, &brief(&cause.to_string())))?;
@@ -187,7 +190,7 @@ impl<C: Connector> fmt::Display for Error<C> {
         for server in &self.silent {
             write!(f, "; no answer from {server}")?;
         }
-        if self.executed == Executed::Unknown && !self.idempotent {
+        if self.executed == Execution::Unknown && !self.idempotent {
             f.write_str("; it may have been executed")?;
         }
         f.write_str(")")

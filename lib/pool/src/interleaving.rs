@@ -1,4 +1,5 @@
-//! The hand-off under every interleaving that loom finds. The gate is the shipped file, compiled here with loom's lock.
+//! Checks the hand-off under every interleaving that loom finds. It compiles the shipped lock of the core with loom's
+//! mutex.
 
 mod sync {
     pub use loom::sync::{Mutex, MutexGuard};
@@ -11,8 +12,8 @@ mod core {
     pub use crate::core::*;
 }
 #[expect(clippy::duplicate_mod, reason = "the same file with another lock is the point")]
-#[path = "gate.rs"]
-mod gate;
+#[path = "core_lock.rs"]
+mod core_lock;
 
 use std::{
     task::{Wake, Waker},
@@ -22,9 +23,11 @@ use std::{
 use honeyflow_runtime::Moment;
 use loom::{sync::Notify, thread};
 
-use self::gate::Gate as Locked;
 use crate::{
-    core::{Carried, Checkout, Core, Effects, Ending, Key, Lent, Next, Open, PickUp, Request, Rules, State},
+    core::{
+        Checkout, Core, DrainTarget, Effects, Ending, Key, LentConnection, PendingConnect, PickUp, PooledConnection,
+        Request, Rules, State,
+    },
     server::Server,
     settings::Settings,
 };
@@ -32,7 +35,7 @@ use crate::{
 #[derive(Clone, Debug)]
 struct Plug;
 
-impl Carried for Plug {
+impl PooledConnection for Plug {
     fn broken(&self) -> bool {
         false
     }
@@ -46,10 +49,10 @@ impl Wake for Signal {
     }
 }
 
-/// The gate, without the effects that only a shell can carry out.
-struct Gate<K>(Locked<K>);
+/// The lock of the core, without the effects that only a shell can carry out.
+struct TestCore<K>(core_lock::CoreLock<K>);
 
-impl Gate<Plug> {
+impl TestCore<Plug> {
     fn enter<R>(&self, step: impl FnOnce(&mut Core<Plug>, &mut Effects<Plug>) -> R) -> Option<R> {
         let mut result = None;
         self.0.enter(&mut result, &mut None, step);
@@ -57,49 +60,49 @@ impl Gate<Plug> {
     }
 }
 
-type Shared = loom::sync::Arc<Gate<Plug>>;
+type SharedCore = loom::sync::Arc<TestCore<Plug>>;
 
 const NOW: Moment = Moment(1_000_000);
 const SOON: Moment = Moment(2_000_000);
 const LATE: Moment = Moment(3_000_000);
 
-/// One server with so many connections, all idle.
-fn pool(connections: u32) -> Shared {
+/// A core with one server and `connections` idle connections.
+fn pool(connections: u32) -> SharedCore {
     let settings = Settings {
         connections_per_server: Some(connections),
         start_jitter: Duration::ZERO,
         decay_per_billion: Some(0),
         ..Settings::default()
     };
-    let gate = Gate(Locked::new(Core::new(Rules::from(&settings), State::Active, 1)));
-    gate.enter(|core, effects| {
+    let shared = TestCore(core_lock::CoreLock::new(Core::new(Rules::from(&settings), State::Active, 1)));
+    shared.enter(|core, effects| {
         core.discovered(&[Server::at(([127, 0, 0, 1], 1).into())], NOW, effects);
-        let mut opens: Vec<Open> = Vec::new();
+        let mut opens: Vec<PendingConnect> = Vec::new();
         core.reconcile(NOW, &mut opens, effects);
         for open in &opens {
             core.opened(open, Plug, 1, Duration::ZERO, NOW, effects);
         }
     });
-    loom::sync::Arc::new(gate)
+    loom::sync::Arc::new(shared)
 }
 
-fn begin(gate: &Gate<Plug>, due: Moment, waker: &Waker) -> Checkout<Plug> {
+fn begin(shared: &TestCore<Plug>, due: Moment, waker: &Waker) -> Checkout<Plug> {
     let request = Request { due, ..Request::default() };
-    gate.enter(|core, effects| core.checkout(&request, NOW, waker, effects)).expect("no panic")
+    shared.enter(|core, effects| core.checkout(&request, NOW, waker, effects)).expect("no panic")
 }
 
 /// Waits until there is a connection or a refusal.
-fn get(gate: &Gate<Plug>, due: Moment) -> Option<Lent<Plug>> {
+fn get(shared: &TestCore<Plug>, due: Moment) -> Option<LentConnection<Plug>> {
     let signal = std::sync::Arc::new(Signal(Notify::new()));
     let waker = Waker::from(signal.clone());
-    let waiter = match begin(gate, due, &waker) {
+    let waiter = match begin(shared, due, &waker) {
         Checkout::Lent(lent) => return Some(lent),
         Checkout::Refused(_) => return None,
         Checkout::Queued(waiter) => waiter,
     };
     loop {
         signal.0.wait();
-        match gate.enter(|core, effects| core.pick_up(waiter, || NOW, &waker, effects)).expect("no panic") {
+        match shared.enter(|core, effects| core.pick_up(waiter, || NOW, &waker, effects)).expect("no panic") {
             PickUp::Lent(lent) => return Some(lent),
             PickUp::Refused(_) => return None,
             PickUp::Waiting => {}
@@ -107,33 +110,34 @@ fn get(gate: &Gate<Plug>, due: Moment) -> Option<Lent<Plug>> {
     }
 }
 
-fn back(gate: &Gate<Plug>, connection: Key) {
-    gate.enter(|core, effects| core.checkin(connection, Ending::Answered, 0, NOW, effects));
+fn back(shared: &TestCore<Plug>, connection: Key) {
+    shared.enter(|core, effects| core.checkin(connection, Ending::Answered, 0, NOW, effects));
 }
 
-fn get_and_return(gate: &Gate<Plug>) {
-    let lent = get(gate, LATE).expect("nobody closes");
-    back(gate, lent.connection);
+fn get_and_return(shared: &TestCore<Plug>) {
+    let lent = get(shared, LATE).expect("the pool stays open");
+    back(shared, lent.connection);
 }
 
-/// Comes and goes, whatever it has been given.
-fn get_and_leave(gate: &Gate<Plug>) {
-    match begin(gate, LATE, Waker::noop()) {
-        Checkout::Lent(lent) => back(gate, lent.connection),
+/// Asks for a connection and leaves at once, with or without one.
+fn get_and_leave(shared: &TestCore<Plug>) {
+    match begin(shared, LATE, Waker::noop()) {
+        Checkout::Lent(lent) => back(shared, lent.connection),
         Checkout::Queued(waiter) => {
-            gate.enter(|core, effects| core.cancel(waiter, NOW, effects));
+            shared.enter(|core, effects| core.cancel(waiter, NOW, effects));
         }
         Checkout::Refused(refusal) => panic!("{refusal:?}"),
     }
 }
 
-/// Idle, lent, waiting.
-fn crowd(gate: &Gate<Plug>) -> (usize, usize, usize) {
-    gate.enter(|core, _| {
-        core.audit();
-        core.crowd()
-    })
-    .expect("the audit passes")
+/// The numbers of idle connections, loans and waiters.
+fn crowd(shared: &TestCore<Plug>) -> (usize, usize, usize) {
+    shared
+        .enter(|core, _| {
+            core.audit();
+            core.usage()
+        })
+        .expect("the audit passes")
 }
 
 fn explore(run: impl Fn() + Sync + Send + 'static) {
@@ -142,93 +146,93 @@ fn explore(run: impl Fn() + Sync + Send + 'static) {
     model.check(run);
 }
 
-fn apart(gate: &Shared, run: impl FnOnce(&Gate<Plug>) + 'static) -> thread::JoinHandle<()> {
-    let gate = gate.clone();
-    thread::spawn(move || run(&gate))
+fn apart(shared: &SharedCore, run: impl FnOnce(&TestCore<Plug>) + 'static) -> thread::JoinHandle<()> {
+    let shared = shared.clone();
+    thread::spawn(move || run(&shared))
 }
 
 #[test]
-fn pl_176_two_users_and_one_who_leaves_lose_nothing() {
+fn pl_176_two_callers_and_one_that_leaves_lose_no_connection() {
     explore(|| {
-        let gate = pool(1);
-        let others = [apart(&gate, get_and_return), apart(&gate, get_and_leave)];
-        get_and_return(&gate);
+        let shared = pool(1);
+        let others = [apart(&shared, get_and_return), apart(&shared, get_and_leave)];
+        get_and_return(&shared);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_eq!(crowd(&gate), (1, 0, 0));
+        assert_eq!(crowd(&shared), (1, 0, 0));
     });
 }
 
-/// PL-112: two operations of each of three, on two connections.
+/// PL-112: three callers take and return a loan, on two connections.
 #[test]
-fn pl_176_nobody_hangs_when_three_use_two() {
+fn pl_176_three_callers_share_two_connections_and_none_hangs() {
     explore(|| {
-        let gate = pool(2);
-        let others = [apart(&gate, get_and_return), apart(&gate, get_and_return)];
-        get_and_return(&gate);
+        let shared = pool(2);
+        let others = [apart(&shared, get_and_return), apart(&shared, get_and_return)];
+        get_and_return(&shared);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_eq!(crowd(&gate), (2, 0, 0));
+        assert_eq!(crowd(&shared), (2, 0, 0));
     });
 }
 
 #[test]
 fn pl_176_a_return_races_with_the_waiters_deadline() {
     explore(|| {
-        let gate = pool(1);
-        let held = get(&gate, LATE).expect("idle").connection;
-        let waiting = apart(&gate, |gate| {
-            if let Some(lent) = get(gate, SOON) {
-                back(gate, lent.connection);
+        let shared = pool(1);
+        let held = get(&shared, LATE).expect("idle").connection;
+        let waiting = apart(&shared, |shared| {
+            if let Some(lent) = get(shared, SOON) {
+                back(shared, lent.connection);
             }
         });
-        let expiring = apart(&gate, |gate| {
-            gate.enter(|core, effects| core.expire(SOON, effects));
+        let expiring = apart(&shared, |shared| {
+            shared.enter(|core, effects| core.expire(SOON, effects));
         });
-        back(&gate, held);
+        back(&shared, held);
         expiring.join().unwrap();
-        // Whoever came to wait after the clock had struck is told at the next stroke.
-        gate.enter(|core, effects| core.expire(SOON, effects));
+        // A request that began to wait after the expiry fails at the next one.
+        shared.enter(|core, effects| core.expire(SOON, effects));
         waiting.join().unwrap();
-        // A loan that had come to its deadline lost its connection; otherwise it is idle again.
-        let cut = gate.enter(|core, _| core.counters().use_timeouts).unwrap() as usize;
-        assert_eq!(crowd(&gate), (1 - cut, 0, 0));
+        // If the loan reached its deadline, its connection was closed; otherwise the connection is idle again.
+        let cut = shared.enter(|core, _| core.counters().use_timeouts).unwrap() as usize;
+        assert_eq!(crowd(&shared), (1 - cut, 0, 0));
     });
 }
 
 #[test]
 fn pl_176_closing_races_with_a_return_and_a_waiter() {
     explore(|| {
-        let gate = pool(1);
-        let held = get(&gate, LATE).expect("idle").connection;
-        let waiting = apart(&gate, |gate| {
-            if let Some(lent) = get(gate, LATE) {
-                back(gate, lent.connection);
+        let shared = pool(1);
+        let held = get(&shared, LATE).expect("idle").connection;
+        let waiting = apart(&shared, |shared| {
+            if let Some(lent) = get(shared, LATE) {
+                back(shared, lent.connection);
             }
         });
-        let closing = apart(&gate, |gate| {
-            gate.enter(|core, effects| {
-                core.begin_drain(Next::Closed, false, effects);
+        let closing = apart(&shared, |shared| {
+            shared.enter(|core, effects| {
+                core.begin_drain(DrainTarget::Closed, false, effects);
             });
-            gate.enter(|core, effects| core.finish_drain(NOW, effects));
+            shared.enter(|core, effects| core.finish_drain(NOW, effects));
         });
-        back(&gate, held);
+        back(&shared, held);
         closing.join().unwrap();
         waiting.join().unwrap();
-        let (idle, lent, waiting) = crowd(&gate);
+        let (idle, lent, waiting) = crowd(&shared);
         assert_eq!((idle, lent, waiting), (0, 0, 0), "closed: nothing is left");
     });
 }
 
-/// PL-73: a step that panics breaks the pool at once; whoever waits is told.
+/// PL-73: a step that panics breaks the pool at once, and all waiters fail.
 #[test]
-fn pl_73_a_panic_inside_the_section_breaks_the_pool_and_wakes_everybody() {
+fn pl_73_a_panic_inside_the_section_breaks_the_pool_and_wakes_all_waiters() {
     explore(|| {
-        let gate = pool(1);
-        let _held = get(&gate, LATE).expect("idle");
-        let waiting = apart(&gate, |gate| assert!(get(gate, LATE).is_none()));
-        let result = gate.enter(|_, _| -> u32 { std::panic::resume_unwind(Box::new("planted")) });
+        let shared = pool(1);
+        let _held = get(&shared, LATE).expect("idle");
+        let waiting = apart(&shared, |shared| assert!(get(shared, LATE).is_none()));
+        let result = shared.enter(|_, _| -> u32 { std::panic::resume_unwind(Box::new("planted")) });
         assert_eq!(result, None);
         waiting.join().unwrap();
-        let (state, why) = gate.enter(|core, _| (core.state(), core.broken_by())).unwrap();
+        let (state, why) = shared.enter(|core, _| (core.state(), core.broken_by())).unwrap();
         assert_eq!(state, State::Broken);
         assert!(why.unwrap().contains("planted"));
     });

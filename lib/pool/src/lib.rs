@@ -1,15 +1,17 @@
 //! Resilient access to a cluster of servers.
 //!
-//! A protocol implements [`Connector`] and [`Connection`]; everything else is the pool's: it finds the servers, keeps
-//! connections to each, replaces what dies, hands them out fairly and within deadlines, keeps away from servers that are
-//! slow or silent, and can be watched, changed and emptied while it runs.
+//! A protocol implements [`Connector`] and [`Connection`]. The pool does everything else: it finds the servers, keeps
+//! connections to each, replaces those that die, lends them fairly and within deadlines, and avoids servers that are
+//! slow or silent. It can be watched, reconfigured and drained while it runs.
 //!
 //! ```
 //! use std::{io, sync::atomic::{AtomicBool, Ordering}, time::Duration};
-//! use honeyflow_pool::{Connection, Connector, Dial, Drain, Limits, Pool, Server, Settings, Tcp, Verdict, Want};
+//! use honeyflow_pool::{
+//!     Connection, Connector, Dial, Drain, Limits, Pool, RequestOptions, Server, Settings, Tcp, Verdict,
+//! };
 //! use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::{TcpListener, TcpStream}, sync::Mutex, time::Instant};
 //!
-//! /// One byte there, one byte back.
+//! /// The client sends one byte, the server sends it back.
 //! struct Echo;
 //!
 //! struct Wire {
@@ -74,12 +76,13 @@
 //! let settings = Settings { servers: vec![address.to_string()], discovery: false, ..Settings::default() };
 //! let pool = Pool::start(Echo, settings)?;
 //!
-//! // A closure: the loan comes back on every way out, and a failed try may go elsewhere.
-//! let answer = pool.with(Want::within(Duration::from_secs(2)), |wire| async move { wire.echo(7).await }).await?;
+//! // With a closure: the loan always comes back, and a failed try may be repeated on another server.
+//! let options = RequestOptions::within(Duration::from_secs(2));
+//! let answer = pool.with(options, |wire| async move { wire.echo(7).await }).await?;
 //! assert_eq!(answer, 7);
 //!
-//! // A guard: for more than one exchange on the same connection.
-//! let wire = pool.get(Want::default()).await?;
+//! // With a guard: for more than one exchange on the same connection.
+//! let wire = pool.get(RequestOptions::default()).await?;
 //! assert_eq!((wire.echo(1).await?, wire.echo(2).await?), (1, 2));
 //! drop(wire);
 //!
@@ -93,34 +96,38 @@ pub mod clock;
 pub mod connect;
 pub mod control;
 pub mod core;
+mod core_lock;
 pub mod error;
-mod gate;
 #[cfg(test)]
 mod interleaving;
 mod loan;
 mod outage;
 mod pool;
+mod request_options;
+mod run_request;
 pub mod server;
 pub mod settings;
 mod shared;
 mod tasks;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod using;
-mod want;
 
+mod renamed;
 mod sync;
 
-pub use connect::{Again, Connection, Connector, Dial, Fault, Limits, Notice, Tcp, Verdict};
-pub use control::{Changes, Control, Drain, Moved};
+pub use connect::{Connection, Connector, Dial, Fault, Limits, Notice, RetryPolicy, Tcp, Verdict};
+pub use control::{Changes, Control, Drain, Transition};
 pub use core::{
-    Change, Class, Counters, Drained, Next, Record, ServerState, ServerStatus, State, Status, Times,
+    Change, Class, Counters, DrainReport, DrainTarget, Record, ServerState, ServerStatus, State, Status, Times,
     histogram::Histogram,
 };
-pub use error::{Error, Executed, Kind, Report};
-pub use loan::{Detached, Get, InFlight, Loan};
-pub use outage::{Down, Outage, Trouble};
+pub use error::{Error, Execution, Kind, Report};
+pub use loan::{DetachedConnection, Get, InFlight, Loan};
+pub use outage::{DownServer, LastError, Outage};
 pub use pool::Pool;
+pub use request_options::RequestOptions;
 pub use server::{Server, ServerId};
-pub use settings::{Compiled, CompiledError, Functions, Provider, Section, Settings, SettingsError};
-pub use want::Want;
+pub use settings::{CompiledError, CompiledSettings, Functions, Provider, Section, Settings, SettingsError};
+
+#[expect(deprecated, reason = "the old names keep programs compiling that use them")]
+pub use renamed::{Again, Compiled, Detached, Down, Drained, Executed, Moved, Next, Trouble, Want};

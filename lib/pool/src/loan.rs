@@ -1,4 +1,4 @@
-//! The right to use a connection. It comes back on every way out.
+//! Loans: the right to use a connection for a while. A loan comes back when it is dropped, however its use ends.
 
 use std::{
     fmt,
@@ -15,31 +15,31 @@ use honeyflow_runtime::Moment;
 
 use crate::{
     connect::{Connector, Fault},
-    core::{Checkout, Ending, Flights, Judgement, Key, Lent, PickUp, Refusal, Request, State, Tried},
-    error::{Error, Executed, Kind, Report},
+    core::{Checkout, Ending, Flights, Judgement, Key, LentConnection, PickUp, Refusal, Request, State, TriedServers},
+    error::{Error, Execution, Kind, Report},
     outage::Outage,
+    request_options::RequestOptions,
     server::Server,
     shared::{Entry, Shared},
-    want::Want,
 };
 
-/// A connection on loan: derefs to it, gives it back when dropped.
+/// A connection on loan. It derefs to the connection and gives it back when dropped.
 pub struct Loan<C: Connector> {
     entry: Arc<Entry<C>>,
     connection: Key,
     server: Key,
     begun: Moment,
-    /// In microseconds.
+    /// How long the caller waited, in microseconds.
     waited: u64,
-    /// Of a shared connection, which has many.
+    /// The key of this loan, for a shared connection, which has many loans.
     loan: Option<Key>,
-    /// Shared with every [`InFlight`] of this loan, once there is one.
+    /// Shared with every [`InFlight`] of this loan; created with the first.
     flights: Option<Arc<Flights>>,
     ending: Ending,
 }
 
 impl<C: Connector> Loan<C> {
-    fn new(lent: Lent<Arc<Entry<C>>>) -> Loan<C> {
+    fn new(lent: LentConnection<Arc<Entry<C>>>) -> Loan<C> {
         Loan {
             entry: lent.carried,
             connection: lent.connection,
@@ -56,13 +56,13 @@ impl<C: Connector> Loan<C> {
         &self.entry.server
     }
 
-    /// How long this request waited for it.
+    /// How long the caller waited for the connection.
     pub fn waited(&self) -> Duration {
         Duration::from_micros(self.waited)
     }
 
-    /// What came was this error: as it means it, it counts against the server or says nothing about it. A loan that is
-    /// given back without a word counts as a good answer.
+    /// Reports that the request failed with this error. The connector's verdict decides whether it counts against the
+    /// server. A loan that is given back without a report counts as a good answer.
     pub fn judge(&mut self, error: &C::Error) {
         if self.ending != Ending::Answered {
             return;
@@ -77,37 +77,38 @@ impl<C: Connector> Loan<C> {
         });
     }
 
-    /// The connection is of no more use: it is closed and replaced.
+    /// Gives back a connection that is not usable any more: the pool closes and replaces it.
     pub fn discard(mut self) {
         self.ending = Ending::Discarded;
     }
 
-    /// For the transport: kept until the answer has come, and told so ([`InFlight::answered`]). If the loan is dropped before, its caller was cut off, and the
-    /// connection (or this stream of it) is not given to anybody else until the answer is there.
+    /// Registers a request in flight. The transport keeps the guard until the answer has come, and then calls
+    /// [`InFlight::answered`]. If the loan is dropped first, the request becomes an orphan, and the pool does not lend
+    /// the connection (or this stream of it) again until the answer has come.
     pub fn in_flight(&mut self) -> InFlight<C> {
         let flights = self.flights();
         flights.begin();
         InFlight { entry: self.entry.clone(), connection: self.connection, flights }
     }
 
-    /// What will be under way.
+    /// The counter of requests in flight, which this loan shares with the transport.
     pub(crate) fn flights(&mut self) -> Arc<Flights> {
         self.flights.get_or_insert_with(Arc::default).clone()
     }
 
-    /// Takes an exclusive connection out of the pool for good; it is replaced. A shared one is given back to the caller
-    /// as it is: others are using it.
+    /// Takes an exclusive connection out of the pool for good; the pool replaces it. A shared connection cannot be
+    /// taken out, since other requests use it.
     ///
     /// # Errors
     /// The loan itself, if the connection is shared.
-    pub fn detach(mut self) -> Result<Detached<C>, Loan<C>> {
+    pub fn detach(mut self) -> Result<DetachedConnection<C>, Loan<C>> {
         if !self.entry.exclusive {
             return Err(self);
         }
         self.ending = Ending::Unused;
         let (entry, connection) = (self.entry.clone(), self.connection);
         entry.shared.enter(|core, effects| core.detach(connection, effects));
-        Ok(Detached(entry))
+        Ok(DetachedConnection(entry))
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -126,15 +127,15 @@ impl<C: Connector> Loan<C> {
         self.entry.clone()
     }
 
-    /// Whoever asked for it says what the use means for the server.
-    pub(crate) fn judged_elsewhere(&mut self) {
+    /// Leaves it to the caller inside the pool to report what the request means for the server's health.
+    pub(crate) fn leave_judgement_to_caller(&mut self) {
         self.ending = Ending::Finished;
     }
 
-    fn ended(&self, now: Moment) -> Ending {
+    fn ending_at(&self, now: Moment) -> Ending {
         let unanswered = self.flights.as_ref().is_some_and(|flights| flights.leave(now));
         let cut = self.entry.cut.load(Ordering::Acquire) && self.entry.cut.swap(false, Ordering::AcqRel);
-        // On a shared connection the transport alone knows what is still under way.
+        // On a shared connection only the transport knows what is still in flight.
         if unanswered || cut || std::thread::panicking() && self.entry.exclusive { Ending::CutOff } else { self.ending }
     }
 }
@@ -152,11 +153,12 @@ impl<C: Connector> Drop for Loan<C> {
         let shared = &self.entry.shared;
         let now = shared.now();
         let used = now.micros_since(self.begun);
-        // Judged inside: whoever answers and finds the loan gone then comes after it, never before.
+        // `ending_at` runs under the lock: an answer that finds the loan gone is then counted after this checkin, never
+        // before.
         shared.enter(|core, effects| {
-            core.checkin(self.connection, self.ended(now), used, now, effects);
+            core.checkin(self.connection, self.ending_at(now), used, now, effects);
             if let Some(loan) = self.loan {
-                core.loan_over(loan, now, effects);
+                core.end_shared_loan(loan, now, effects);
             }
         });
     }
@@ -168,7 +170,7 @@ impl<C: Connector> fmt::Debug for Loan<C> {
     }
 }
 
-/// A request is under way on a connection. See [`Loan::in_flight`].
+/// A request in flight on a connection. See [`Loan::in_flight`].
 pub struct InFlight<C: Connector> {
     entry: Arc<Entry<C>>,
     connection: Key,
@@ -176,7 +178,8 @@ pub struct InFlight<C: Connector> {
 }
 
 impl<C: Connector> InFlight<C> {
-    /// The answer has come. Without this word it ends as one that was lost, or never sent: nothing is learnt from it.
+    /// Reports that the answer has come. Without this call the request counts as lost or never sent, and the pool
+    /// learns nothing about the server from it.
     pub fn answered(&self) {
         self.flights.answered(|| self.entry.shared.now());
     }
@@ -187,15 +190,15 @@ impl<C: Connector> Drop for InFlight<C> {
         let shared = &self.entry.shared;
         if let Some((gone_at, answered)) = self.flights.end() {
             let now = shared.now();
-            shared.enter(|core, effects| core.orphan_over(self.connection, gone_at, answered, now, effects));
+            shared.enter(|core, effects| core.end_orphan(self.connection, gone_at, answered, now, effects));
         }
     }
 }
 
-/// A connection that was taken out of its pool. Closing it is its owner's.
-pub struct Detached<C: Connector>(Arc<Entry<C>>);
+/// A connection that was taken out of its pool. Its owner closes it.
+pub struct DetachedConnection<C: Connector>(Arc<Entry<C>>);
 
-impl<C: Connector> Deref for Detached<C> {
+impl<C: Connector> Deref for DetachedConnection<C> {
     type Target = C::Connection;
 
     fn deref(&self) -> &C::Connection {
@@ -203,26 +206,30 @@ impl<C: Connector> Deref for Detached<C> {
     }
 }
 
-/// Waits for a connection. Dropping it gives up the place, and nothing else is lost.
+/// A future that waits for a connection. Dropping it leaves the queue and loses nothing else.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Get<'a, C: Connector> {
     shared: &'a Arc<Shared<C>>,
-    want: Want,
-    /// Servers that were tried before; most requests have none.
-    tried: Option<Box<Tried>>,
-    /// Given by a request that has begun before this try.
+    want: RequestOptions,
+    /// The servers that the request has tried; most requests have tried none.
+    tried: Option<Box<TriedServers>>,
+    /// The deadline, if this is a try of a request that began earlier.
     due: Option<Moment>,
     site: &'static Location<'static>,
     waiter: Option<Key>,
 }
 
 impl<'a, C: Connector> Get<'a, C> {
-    pub(crate) fn new(shared: &'a Arc<Shared<C>>, want: Want, site: &'static Location<'static>) -> Get<'a, C> {
+    pub(crate) fn new(
+        shared: &'a Arc<Shared<C>>,
+        want: RequestOptions,
+        site: &'static Location<'static>,
+    ) -> Get<'a, C> {
         Get { shared, want, tried: None, due: None, site, waiter: None }
     }
 
-    /// A further try of a request that began before.
-    pub(crate) fn again(mut self, tried: Tried, due: Moment) -> Get<'a, C> {
+    /// Makes this a further try of a request that began earlier.
+    pub(crate) fn again(mut self, tried: TriedServers, due: Moment) -> Get<'a, C> {
         (self.tried, self.due) = (Some(tried).filter(|tried| !tried.is_empty()).map(Box::new), Some(due));
         self
     }
@@ -233,12 +240,12 @@ impl<'a, C: Connector> Get<'a, C> {
         self.shared.enter_to(found, |core, effects| {
             let target = match &want.on {
                 None => None,
-                Some(server) => match core.meant(server) {
+                Some(server) => match core.find_server(server) {
                     None => return Checkout::Refused(Refusal::of(Kind::UnknownServer)),
                     known => known,
                 },
             };
-            let near: Option<Tried> =
+            let near: Option<TriedServers> =
                 want.near.as_ref().map(|ids| ids.iter().filter_map(|id| core.server_key(id)).collect());
             let request = Request {
                 class: want.class,
@@ -302,15 +309,15 @@ impl<C: Connector> Drop for Get<'_, C> {
 }
 
 #[cold]
-fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, want: &Want, tried: &[Key]) -> Error<C> {
+fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, want: &RequestOptions, tried: &[Key]) -> Error<C> {
     let seen = shared.enter(|core, _| {
-        let target = want.on.as_ref().map(|server| core.meant(server));
+        let target = want.on.as_ref().map(|server| core.find_server(server));
         let outage = match (core.state().refuses(), target) {
             (None, None) => core.outage(tried),
             (None, Some(Some(target))) => core.outage_of(target),
             _ => None,
         };
-        (core.state(), core.crowd(), outage, core.broken_by())
+        (core.state(), core.usage(), outage, core.broken_by())
     });
     let (state, (idle, lent, waiters), outage, broken_by) = seen.unwrap_or((State::Broken, (0, 0, 0), None, None));
     let outage = outage.map(|outage| Outage {
@@ -322,7 +329,7 @@ fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, want: &Want,
         kind: refusal.kind,
         fault: Fault::Server,
         server: want.on.as_deref().cloned(),
-        executed: Executed::No,
+        executed: Execution::No,
         idempotent: want.idempotent,
         waited: refusal.waited,
         used: Duration::ZERO,

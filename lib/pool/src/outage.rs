@@ -1,58 +1,59 @@
-//! Why no server can be used: each one that is down with what its last connect came to, and what kept others from being
-//! found. Part of every error that says that there was none; bounded, since thousands may fail at the same moment.
+//! Explains why no server can be used: names each server that is down with its last error, and says why discovery found
+//! no others. It is part of every error with that cause, and its text is bounded, since thousands of requests may fail
+//! at the same moment.
 
 use std::{fmt, sync::Arc};
 
 use crate::{error::Kind, server::Server};
 
-/// What went wrong with a server.
+/// The last error of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trouble {
+pub struct LastError {
     pub kind: Kind,
     pub why: Arc<str>,
 }
 
 /// A server without a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Down {
+pub struct DownServer {
     pub server: Server,
-    /// None: the first connect has not ended yet.
-    pub trouble: Option<Trouble>,
+    /// `None` if the first connect has not ended yet.
+    pub trouble: Option<LastError>,
 }
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Outage {
-    /// At most [`Outage::NAMED`] of them.
-    pub down: Vec<Down>,
+    /// The servers that are down, at most [`Outage::NAMED`] of them.
+    pub down: Vec<DownServer>,
     /// How many more are down.
     pub more: usize,
-    /// How many are there and not used, since they are elsewhere and the settings allow no remote ones.
+    /// How many servers are not used because they are remote and the settings forbid remote ones.
     pub remote: usize,
-    /// How many there are in all.
+    /// How many servers the ring has.
     pub known: usize,
-    /// Which configured names lead nowhere.
+    /// The configured names that cannot be looked up, with their errors.
     pub names: Option<Arc<str>>,
-    /// Why servers could not be asked who else is there.
+    /// Why discovery failed.
     pub discovery: Option<Arc<str>>,
 }
 
-/// The longest that one server's trouble is told at, in bytes.
+/// The longest text about one server, in bytes.
 const TEXT_MAX: usize = 240;
 
 impl Outage {
     pub const NAMED: usize = 8;
 
     pub(crate) fn at(server: &Server, kind: Kind, why: impl Into<Arc<str>>) -> Outage {
-        let trouble = Some(Trouble { kind, why: why.into() });
-        Outage { down: vec![Down { server: server.clone(), trouble }], ..Outage::default() }
+        let trouble = Some(LastError { kind, why: why.into() });
+        Outage { down: vec![DownServer { server: server.clone(), trouble }], ..Outage::default() }
     }
 
     pub fn login_refused(&self) -> bool {
         self.down.iter().filter_map(|down| down.trouble.as_ref()).any(|trouble| trouble.kind == Kind::Login)
     }
 
-    /// What is wrong with this one, for a text that has named it already.
+    /// The error of this server, without its name, for a text that names it already.
     pub(crate) fn of(&self, server: &Server) -> String {
         let found = self.down.iter().find(|down| down.server.id == server.id);
         let why = found.and_then(|down| down.trouble.as_ref()).map_or("no connection yet", |trouble| &trouble.why);
@@ -65,17 +66,17 @@ impl Outage {
 impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said: Vec<String> = Vec::new();
-        for Down { server, trouble } in &self.down {
+        for DownServer { server, trouble } in &self.down {
             said.push(about(server, &brief(trouble.as_ref().map_or("no connection yet", |trouble| &trouble.why))));
         }
         if self.more > 0 {
             said.push(format!("{} more", self.more));
         }
         if self.remote > 0 {
-            said.push(format!("{} elsewhere, which the settings keep out (allow-remote)", self.remote));
+            said.push(format!("{} remote, which the settings forbid (allow-remote)", self.remote));
         }
         said.extend(self.names.as_deref().map(brief));
-        // Whoever looks for servers fails as those do that connect to them: said once.
+        // Discovery fails for the same reason as the connects: name that reason once.
         if self.down.iter().all(|down| down.trouble.is_none()) {
             said.extend(self.discovery.as_deref().map(brief));
         }
@@ -89,20 +90,20 @@ impl fmt::Display for Outage {
     }
 }
 
-/// What is said about a server, with its name, unless the text has that already.
+/// Prefixes a text with the server's name, unless it contains the name already.
 pub(crate) fn about(server: &Server, said: &str) -> String {
     let name = server.to_string();
     if said.contains(&name) { said.to_owned() } else { format!("{name}: {said}") }
 }
 
-/// In one line, no longer than a log can bear.
+/// The text in one line, cut to [`TEXT_MAX`] bytes.
 pub(crate) fn brief(text: &str) -> String {
     let kept = &text[..text.floor_char_boundary(TEXT_MAX)];
     let cut = if kept.len() < text.len() { "…" } else { "" };
     one_line(kept) + cut
 }
 
-/// Without what would begin another line or command a terminal.
+/// Replaces line breaks and control characters, which could start a new log line or command a terminal.
 pub(crate) fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'), " ")
 }
@@ -115,38 +116,38 @@ mod tests {
         Server::at(([127, 0, 0, last], 9042).into())
     }
 
-    fn down(last: u8, why: &str) -> Down {
-        Down { server: server(last), trouble: Some(Trouble { kind: Kind::Connect, why: why.into() }) }
+    fn down(last: u8, why: &str) -> DownServer {
+        DownServer { server: server(last), trouble: Some(LastError { kind: Kind::Connect, why: why.into() }) }
     }
 
     /// PL-90
     #[test]
     fn pl_90_an_outage_names_each_server_and_its_cause_once() {
         let mut outage = Outage {
-            down: vec![down(1, "nobody listens"), down(2, "127.0.0.2:9042 refused the login"), down(3, "silent")],
-            discovery: Some("127.0.0.1:9042: nobody listens".into()),
+            down: vec![down(1, "connection refused"), down(2, "127.0.0.2:9042 refused the login"), down(3, "silent")],
+            discovery: Some("127.0.0.1:9042: connection refused".into()),
             ..Outage::default()
         };
         outage.down[2].trouble = None;
         assert_eq!(
             outage.to_string(),
-            "no server is usable: 127.0.0.1:9042: nobody listens; 127.0.0.2:9042 refused the login; \
+            "no server is usable: 127.0.0.1:9042: connection refused; 127.0.0.2:9042 refused the login; \
              127.0.0.3:9042: no connection yet"
         );
         assert_eq!(outage.of(&server(2)), "refused the login");
         outage = Outage { names: Some("db cannot be looked up: no".into()), remote: 2, ..Outage::default() };
         assert_eq!(
             outage.to_string(),
-            "no server is usable: 2 elsewhere, which the settings keep out (allow-remote); db cannot be looked up: no"
+            "no server is usable: 2 remote, which the settings forbid (allow-remote); db cannot be looked up: no"
         );
         assert_eq!(Outage::default().to_string(), "no server is known yet");
         outage = Outage { known: 2, ..Outage::default() };
         assert_eq!(outage.to_string(), "no server is left: each was tried before or is leaving");
     }
 
-    /// PL-90: one line, of a length that a log can bear, whatever servers say.
+    /// PL-90: the text is one line of bounded length, also if a server sends a long text with line breaks.
     #[test]
-    fn pl_90_an_outage_is_told_briefly() {
+    fn pl_90_the_text_of_an_outage_is_one_short_line() {
         let said = "é".repeat(10_000);
         let outage = Outage {
             down: (0..8).map(|last| down(last, &said)).collect(),
@@ -157,10 +158,10 @@ mod tests {
         let text = outage.to_string();
         assert!(text.len() < 3000 && text.contains("é…; 992 more; "), "{} bytes", text.len());
         let said = "127.0.0.1:9042: no\r\n2026-01-01 INFO all is well\u{2028}\x1b[2Jnow\0";
-        let told = "no  2026-01-01 INFO all is well  [2Jnow ";
+        let shown = "no  2026-01-01 INFO all is well  [2Jnow ";
         let outage = Outage { down: vec![down(1, said)], ..Outage::default() };
-        assert_eq!(outage.to_string(), format!("no server is usable: 127.0.0.1:9042: {told}"));
-        assert_eq!(outage.of(&server(1)), told);
+        assert_eq!(outage.to_string(), format!("no server is usable: 127.0.0.1:9042: {shown}"));
+        assert_eq!(outage.of(&server(1)), shown);
         let outage = Outage { names: Some("a\nb".into()), discovery: Some("c\nd".into()), ..Outage::default() };
         assert_eq!(outage.to_string(), "no server is usable: a b; c d");
     }

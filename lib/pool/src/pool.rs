@@ -1,4 +1,4 @@
-//! The pool as its users see it.
+//! The pool: start it, borrow connections, run requests.
 
 use std::{
     fmt,
@@ -20,32 +20,33 @@ use crate::{
     connect::Connector,
     control::Control,
     core::{Core, Counters, Rules, State, Status},
+    core_lock::CoreLock,
     error::Error,
-    gate::Gate,
     loan::{Get, Loan},
+    request_options::RequestOptions,
+    run_request::{RequestRun, once},
     server::Server,
-    settings::{Provider, SettingsError, Start, heeded},
+    settings::{Provider, SettingsError, Start, apply_planted_bug},
     shared::{Shared, Signals},
     tasks,
-    using::{Using, once},
-    want::Want,
 };
 
-/// Access to a cluster of servers. Cheap to clone; when the last clone is dropped the pool drains and ends.
+/// A pool of connections to a cluster of servers. It is cheap to clone; when the last clone is dropped, the pool drains
+/// and ends.
 pub struct Pool<C: Connector> {
     handle: Arc<Handle<C>>,
 }
 
-/// What the clones of a pool share and its tasks do not: with the last of them the pool ends.
+/// Shared by the clones of a pool but not by its tasks. When the last clone drops it, the pool ends.
 struct Handle<C: Connector> {
     shared: Arc<Shared<C>>,
 }
 
-/// Changes that a slow listener may lag behind by.
+/// How many changes a slow listener may lag behind before it misses some.
 const CHANGES_KEPT: usize = 256;
 
 impl<C: Connector> Pool<C> {
-    /// Starts a pool on the current runtime. It opens its connections in the background.
+    /// Starts a pool on the current runtime. The pool opens its connections in the background.
     ///
     /// # Errors
     /// All that is wrong with the settings.
@@ -57,7 +58,7 @@ impl<C: Connector> Pool<C> {
         Pool::begin(connector, settings, clock, RandomState::new().hash_one(0_u8))
     }
 
-    /// With a clock and a seed for all that is left to chance: for tests, and for the curious.
+    /// Starts a pool with a given clock and a seed for its random numbers, for tests.
     ///
     /// # Errors
     /// All that is wrong with the settings.
@@ -74,7 +75,7 @@ impl<C: Connector> Pool<C> {
         let settings = provider.settings()?;
         settings.check()?;
         connector.configure(&settings.connector)?;
-        let settings = heeded(settings);
+        let settings = apply_planted_bug(settings);
         let state = match (settings.enabled, settings.start) {
             (false, _) => State::Disabled,
             (true, Start::Inactive) => State::Inactive,
@@ -83,7 +84,7 @@ impl<C: Connector> Pool<C> {
         let core = Core::new(Rules::from(&settings), state, seed);
         let shared = Arc::new(Shared {
             connector,
-            gate: Gate::new(core),
+            core_lock: CoreLock::new(core),
             clock,
             switched_on: AtomicBool::new(settings.enabled),
             settings: ArcSwap::from_pointee(settings),
@@ -101,21 +102,23 @@ impl<C: Connector> Pool<C> {
         Ok(Pool { handle: Arc::new(Handle { shared }) })
     }
 
-    /// A connection on loan. It never tries again: whoever holds the loan decides what an error means.
+    /// Waits for a connection on loan. The pool does not retry what the caller does with it: the caller decides what an
+    /// error means.
     #[track_caller]
-    pub fn get(&self, want: Want) -> Get<'_, C> {
+    pub fn get(&self, want: RequestOptions) -> Get<'_, C> {
         Get::new(&self.handle.shared, want, Location::caller())
     }
 
-    /// Runs `f` on a connection, within one deadline. It may run again elsewhere if an error says that nothing was
-    /// executed or the request is idempotent; an idempotent one may run twice at once, if the settings say so.
+    /// Runs `f` on a connection, within one deadline. The pool may run it again on another server if nothing was
+    /// executed or the request is idempotent. If the settings allow it, an idempotent request may run twice at the same
+    /// time.
     ///
     /// # Errors
-    /// What became of the last try, with the earlier ones in it.
+    /// The error of the last try, which also lists the earlier ones.
     #[track_caller]
     pub fn with<'a, T, F, Fut>(
         &'a self,
-        want: Want,
+        want: RequestOptions,
         f: F,
     ) -> impl Future<Output = Result<T, Error<C>>> + Send + use<'a, T, F, Fut, C>
     where
@@ -124,13 +127,13 @@ impl<C: Connector> Pool<C> {
         Fut: Future<Output = Result<T, C::Error>> + Send + 'a,
     {
         let site = Location::caller();
-        async move { Using::new(&self.handle.shared, want, site).run(f).await }
+        async move { RequestRun::new(&self.handle.shared, want, site).run(f).await }
     }
 
-    /// Runs `f` on a connection of its own to any server, outside of pool and queue, closed afterwards.
+    /// Runs `f` on a new connection to any server, without the pool's connections and queue, and closes it afterwards.
     ///
     /// # Errors
-    /// A typed one, also if connecting failed.
+    /// The same typed error, also if connecting failed.
     pub async fn once<T>(
         &self,
         on: &Server,
@@ -140,7 +143,7 @@ impl<C: Connector> Pool<C> {
         once(&self.handle.shared, on, by, f).await
     }
 
-    /// The pool as those see it who operate it.
+    /// The operator's interface of this pool.
     pub fn control(&self) -> Arc<dyn Control> {
         Arc::new(self.handle.shared.clone())
     }

@@ -1,9 +1,9 @@
-//! One member of the target cluster, as discovery or the settings name it.
+//! One server of the target cluster, as discovery or the settings describe it.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
-/// What stays the same while a server lives, whatever its address: a host id, a node id. A configured server that
-/// discovery has not named yet goes by its address.
+/// Identifies a server even if its address changes: a host id, a node id. For a configured server that discovery has
+/// not confirmed yet, the id is its address.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServerId(Arc<str>);
 
@@ -44,7 +44,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of which only the address is known; that is its id, too.
+    /// A server of which only the address is known; the address is also its id.
     pub fn at(address: SocketAddr) -> Server {
         Server { id: address.into(), address, datacentre: None, rack: None }
     }
@@ -60,7 +60,7 @@ impl Server {
     }
 }
 
-/// The address: what people look for in a log.
+/// Prints the address, which operators search for in a log.
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)

@@ -1,4 +1,4 @@
-//! The settings of a pool: one value, checked whole. A bad one changes nothing.
+//! The settings of a pool: one value, checked as a whole. Settings with an error change nothing.
 
 mod check;
 mod compiled;
@@ -14,16 +14,19 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc, time::Duration
 
 use check::allowed;
 pub use check::{KEYS, Key, SettingsError};
-pub use compiled::{Compiled, CompiledError};
+pub use compiled::{CompiledError, CompiledSettings};
 pub(crate) use dictionary::unknown;
-pub(crate) use provider::heeded;
+pub(crate) use provider::apply_planted_bug;
 pub use provider::{Functions, Provider};
 pub use section::Section;
 pub use table::{Table, Value, nearest};
 
 use crate::server::Server;
 
-/// What a new pool does by itself.
+#[expect(deprecated, reason = "the old names keep programs compiling that use them")]
+pub use crate::renamed::Compiled;
+
+/// The state in which a new pool starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     Active,
@@ -32,11 +35,11 @@ pub enum Start {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// As the connection says.
+    /// As many requests at a time as the connection offers.
     Auto,
-    /// One request at a time, whatever the connection could carry.
+    /// One request at a time, even if the connection could carry more.
     Exclusive,
-    /// Many at a time, as far as the connection carries them.
+    /// Many requests at a time, as many as the connection offers.
     Shared,
 }
 
@@ -46,20 +49,20 @@ pub enum WhenEmpty {
     Fail,
 }
 
-/// Which idle connection goes out next: the one idle for longest, so that all are used, or the last one used, so that
-/// the rest can be let go.
+/// Which idle connection is lent next: the one that is idle for longest, so that all are used, or the one used last, so
+/// that the rest can be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdleOrder {
     Fifo,
     Lifo,
 }
 
-/// When an idempotent request is sent a second time, elsewhere.
+/// When an idempotent request is hedged: sent a second time, to another server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpeculateAfter {
     Off,
     Time(Duration),
-    /// After the time that 99 of 100 uses of that server stay below.
+    /// After the time that 99 % of the requests to that server stay below.
     P99,
 }
 
@@ -72,7 +75,7 @@ pub struct Translate {
     pub hook: Option<Hook<SocketAddr, SocketAddr>>,
 }
 
-/// Which discovered servers to use; nothing said means all.
+/// Which discovered servers to use; an empty filter lets all pass.
 #[derive(Clone, Default)]
 pub struct Filter {
     pub datacentres: Vec<String>,
@@ -103,7 +106,7 @@ impl Filter {
     }
 }
 
-// Functions are equal if they are the same one.
+// Two functions are equal if they are the same object.
 fn same<I, O>(one: &Option<Hook<I, O>>, other: &Option<Hook<I, O>>) -> bool {
     match (one, other) {
         (None, None) => true,
@@ -142,7 +145,7 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// All keys; [`KEYS`] has a line of text and the range of each. Fields that are `None` depend on the mode or are off.
+/// All settings. [`KEYS`] describes each key and its range. A field that is `None` depends on the mode or is off.
 ///
 /// ```
 /// use std::time::Duration;
@@ -161,7 +164,7 @@ pub struct Settings {
     pub enabled: bool,
     pub start: Start,
     pub mode: Mode,
-    /// Addresses or names, with or without port. The first ones to be asked; afterwards discovery knows better.
+    /// Addresses or names, with or without port. They are the start; discovery replaces them.
     pub servers: Vec<String>,
     pub port: u16,
     pub when_empty: WhenEmpty,
@@ -173,19 +176,19 @@ pub struct Settings {
     pub write_timeout: Duration,
     pub start_jitter: Duration,
     pub max_backoff: Duration,
-    /// Default: 3 exclusive, 2 shared.
+    /// Default: 3 for exclusive connections, 2 for shared ones.
     pub connections_per_server: Option<u32>,
-    /// Default: as many as `connections_per_server`.
+    /// Default: the same as `connections_per_server`.
     pub max_connections_per_server: Option<u32>,
     pub streams_per_connection: u32,
     pub max_connecting: u32,
     pub tries: u32,
     pub idle_order: IdleOrder,
-    /// Default: 100,000 exclusive, 0 shared.
+    /// Default: 100,000 for exclusive connections, 0 for shared ones.
     pub decay_per_billion: Option<u32>,
     pub max_age: Duration,
     pub max_idle: Duration,
-    /// How many connections of a server may be in replacement at once.
+    /// How many connections of a server may be replaced at the same time.
     pub recycle_budget: u32,
     pub discovery: bool,
     pub discover_every: Duration,
@@ -200,13 +203,13 @@ pub struct Settings {
     pub suspect_stay: Duration,
     pub slow_start: Duration,
     pub speculate_after: SpeculateAfter,
-    /// In percent of requests.
+    /// How many requests may be hedged, in percent.
     pub speculate_budget: u32,
-    /// In percent of requests.
+    /// How many retries there may be, in percent of requests.
     pub retry_budget: u32,
     pub loan_warn: Duration,
     pub drain_timeout: Duration,
-    /// What the connector is told: its tables, by name. See [`Connector::configure`](crate::Connector::configure).
+    /// The tables of the connector, by name. See [`Connector::configure`](crate::Connector::configure).
     pub connector: Table,
 }
 
@@ -261,11 +264,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The address part of each configured server, with the port it lacks.
+    /// The configured servers, each with the default port if it has none.
     pub fn seeds(&self) -> impl Iterator<Item = String> {
         self.servers.iter().map(|seed| {
             let has_port = match seed.rsplit_once(':') {
-                // An address of the newer kind is full of colons; with a port it stands in brackets.
+                // An IPv6 address contains colons; with a port it stands in brackets.
                 Some((host, port)) => {
                     port.bytes().all(|byte| byte.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']'))
                 }

@@ -1,4 +1,5 @@
-//! What all handles, loans and tasks of a pool share: the gate, the settings, and the way effects are carried out.
+//! What all handles, loans and tasks of a pool share: the locked core and the settings. It also carries out the effects
+//! of each step.
 
 use std::{
     sync::{
@@ -18,62 +19,62 @@ use tokio::{
 use crate::{
     clock::PoolClock,
     connect::{Connection, Connector, Limits},
-    core::{Carried, Change, Core, Effects, Ending, Key, Lent},
-    gate::Gate,
+    core::{Change, Core, Effects, Ending, Key, LentConnection, PooledConnection},
+    core_lock::CoreLock,
     server::Server,
     settings::{Settings, SettingsError},
 };
 
 pub struct Shared<C: Connector> {
     pub connector: C,
-    pub gate: Gate<Arc<Entry<C>>>,
+    pub core_lock: CoreLock<Arc<Entry<C>>>,
     pub(crate) clock: PoolClock,
     pub settings: ArcSwap<Settings>,
-    /// Whether the settings have switched it on: what was done, not what they ask for.
+    /// Whether the pool was last enabled by its settings. This is what was done, not what the settings say now.
     pub switched_on: AtomicBool,
     pub settings_error: ArcSwap<Option<SettingsError>>,
     pub discovery_error: ArcSwap<Option<Arc<str>>>,
-    /// Discovery has a connection of its own, or opens one.
+    /// Whether discovery has a connection or opens one.
     pub listening: AtomicBool,
-    /// Configured names that cannot be looked up now.
+    /// The configured names that cannot be looked up now.
     pub name_error: ArcSwap<Option<Arc<str>>>,
     pub runtime: tokio::runtime::Handle,
     pub signals: Signals,
-    /// The connector's own counts when they were last taken.
+    /// The connector's counters when they were last taken.
     pub counts_taken: Mutex<Vec<(&'static str, u64)>>,
     pub changes: broadcast::Sender<Change>,
-    /// True when the last task has ended.
+    /// True after the last task has ended.
     pub ended: watch::Sender<bool>,
 }
 
-/// Who is to look again.
+/// Signals that make a task look again.
 #[derive(Default)]
 pub struct Signals {
     pub expiry: Notify,
     pub reconciler: Notify,
     pub watchers: Notify,
     pub discovery: Notify,
-    /// The pool is in another state: for whoever is in the midst of something.
+    /// The state has changed: a task that waits for something else must check it.
     pub state: Notify,
-    /// Asked for by a person: replaces a round that hangs.
+    /// An operator asks for a discovery round; it replaces one that hangs.
     pub refresh: Notify,
-    /// Whoever waits for a drain or for connections.
+    /// Something has changed for callers that wait for the end of a drain or for open connections.
     pub waiting: Notify,
-    /// No handle is left or the pool is closed: every task ends.
+    /// The last handle was dropped or the pool is closed: every task ends.
     pub over: Notify,
 }
 
-/// A connection with what belongs to it.
+/// A connection of the pool with its server and its state.
 pub struct Entry<C: Connector> {
     pub shared: Arc<Shared<C>>,
     pub connection: C::Connection,
     pub server: Server,
     pub exclusive: bool,
-    /// The use of an exclusive connection ended before its closure did.
+    /// The request on an exclusive connection was cut off, so its protocol state is unknown.
     pub cut: AtomicBool,
 }
 
-impl<C: Connector> Carried for Arc<Entry<C>> {
+impl<C: Connector> PooledConnection for Arc<Entry<C>> {
     #[inline]
     fn broken(&self) -> bool {
         self.connection.broken()
@@ -89,7 +90,7 @@ impl<C: Connector> Carried for Arc<Entry<C>> {
     }
 }
 
-/// How long a goodbye may take.
+/// How long closing a connection may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 impl<C: Connector> Shared<C> {
@@ -98,7 +99,7 @@ impl<C: Connector> Shared<C> {
         self.clock.now()
     }
 
-    /// The same moment for tokio's timers.
+    /// Converts a moment for tokio's timers.
     pub fn instant(&self, at: Moment) -> Instant {
         let far = Duration::from_secs(86_400 * 30);
         Instant::now() + at.since(self.now()).min(far)
@@ -114,14 +115,15 @@ impl<C: Connector> Shared<C> {
         }
     }
 
-    /// Of a connection outside of the pool: those within are looked at when they leave it.
-    pub fn let_go(self: &Arc<Self>, connection: &C::Connection) {
+    /// Counts wrong answers of a connection that never belonged to the pool. The core counts those of its own
+    /// connections when it removes them.
+    pub fn count_wrong_answers(self: &Arc<Self>, connection: &C::Connection) {
         if connection.answered_wrongly() {
             self.enter(|core, _| core.counters_mut().wrong_answers += 1);
         }
     }
 
-    /// Makes one step and carries out what follows. No result if the pool broke in it.
+    /// Makes one step of the core and carries out its effects. Returns `None` if the step panicked.
     #[inline]
     pub fn enter<R>(
         self: &Arc<Self>,
@@ -132,7 +134,7 @@ impl<C: Connector> Shared<C> {
         result
     }
 
-    /// The same for a result that is felt when it is copied.
+    /// The same as [`Shared::enter`], for a result that is too large to copy cheaply.
     #[inline]
     pub fn enter_to<R>(
         self: &Arc<Self>,
@@ -140,7 +142,7 @@ impl<C: Connector> Shared<C> {
         step: impl FnOnce(&mut Core<Arc<Entry<C>>>, &mut Effects<Arc<Entry<C>>>) -> R,
     ) {
         let mut rest = None;
-        self.gate.enter(result, &mut rest, step);
+        self.core_lock.enter(result, &mut rest, step);
         if let Some(effects) = rest {
             self.carry_out(effects);
         }
@@ -162,7 +164,7 @@ impl<C: Connector> Shared<C> {
             self.runtime.spawn(probe(self.clone(), lent));
         }
         for site in effects.overdue {
-            tracing::warn!(pool = self.settings.load().name, %site, "a loan is overdue: it was taken here");
+            tracing::warn!(pool = self.settings.load().name, %site, "a loan is overdue; site is where it was taken");
         }
         for change in effects.changes {
             if matches!(change, Change::State { .. }) {
@@ -174,46 +176,46 @@ impl<C: Connector> Shared<C> {
                 tracing::warn!(pool, server = %id, error = %why, "the login is refused: check user and password");
             }
             tracing::debug!(pool = self.settings.load().name, ?change);
-            // Nobody may be listening.
+            // An error means that no listener is subscribed.
             let _ = self.changes.send(change);
         }
     }
 }
 
 async fn close<C: Connector>(shared: Arc<Shared<C>>, server: Key, entry: Arc<Entry<C>>) {
-    // Counted as closed whatever becomes of this task.
-    let _closed = Closed { shared, server };
+    // The guard counts the connection as closed however this task ends.
+    let _closed = CloseReport { shared, server };
     let by = Instant::now() + CLOSE_WITHIN;
     let _ = tokio::time::timeout_at(by, entry.connection.close(by)).await;
     drop(entry);
 }
 
-struct Closed<C: Connector> {
+struct CloseReport<C: Connector> {
     shared: Arc<Shared<C>>,
     server: Key,
 }
 
-impl<C: Connector> Drop for Closed<C> {
+impl<C: Connector> Drop for CloseReport<C> {
     fn drop(&mut self) {
         self.shared.enter(|core, effects| core.closed(self.server, effects));
     }
 }
 
-async fn probe<C: Connector>(shared: Arc<Shared<C>>, lent: Lent<Arc<Entry<C>>>) {
+async fn probe<C: Connector>(shared: Arc<Shared<C>>, lent: LentConnection<Arc<Entry<C>>>) {
     let within = shared.settings.load().heartbeat_timeout;
-    let borrowed = Borrowed { shared, lent, ending: Ending::Discarded };
+    let borrowed = ProbeLoan { shared, lent, ending: Ending::Discarded };
     let _ = borrowed.probe(within).await;
 }
 
-/// A connection borrowed by the pool itself; it comes back whatever becomes of the probe.
-pub struct Borrowed<C: Connector> {
+/// A connection that the pool borrowed for a probe; it comes back however the probe ends.
+pub struct ProbeLoan<C: Connector> {
     pub shared: Arc<Shared<C>>,
-    pub lent: Lent<Arc<Entry<C>>>,
+    pub lent: LentConnection<Arc<Entry<C>>>,
     pub ending: Ending,
 }
 
-impl<C: Connector> Borrowed<C> {
-    /// Whether there was a sign of life.
+impl<C: Connector> ProbeLoan<C> {
+    /// Sends a heartbeat. Returns whether it was answered in time.
     pub async fn probe(mut self, within: Duration) -> bool {
         let begun = self.shared.now();
         let by = Instant::now() + within;
@@ -229,7 +231,7 @@ impl<C: Connector> Borrowed<C> {
     }
 }
 
-impl<C: Connector> Drop for Borrowed<C> {
+impl<C: Connector> Drop for ProbeLoan<C> {
     fn drop(&mut self) {
         let now = self.shared.now();
         let (connection, ending) = (self.lent.connection, self.ending);

@@ -1,18 +1,18 @@
-//! What the gate locks with; loom's own in the tests that look at every interleaving.
+//! The lock primitive of the core's lock. The loom tests use loom's instead.
 
 pub use std::sync::Mutex;
 use std::sync::{MutexGuard, PoisonError};
 
-/// How often a held lock is looked at before its holder is waited for in the kernel.
+/// How often a held lock is tried before the thread sleeps in the kernel.
 const LOOKS: u32 = 6;
-/// Pauses before the first look, and between two of them at most.
+/// The number of pauses before the first retry, and the most between two retries.
 const PAUSES: u32 = 64;
 const PAUSES_MAX: u32 = 512;
 
-/// A section takes far less time than sleeping and being woken, so it is worth looking again for a while: some tens of
-/// microseconds in all, since whoever holds it longer is not running. The pauses are long beside a section. Each change
-/// of hands moves all that a section touches from one processor to the other, which costs more than the section itself;
-/// so whoever has it makes several, and the other comes less often.
+/// Locks, and spins for a while first. A critical section takes far less time than to sleep and be woken, so it pays to
+/// retry for some tens of microseconds; a thread that holds the lock for longer is not running. The pauses are long
+/// compared with a section. Each change of the holder moves the cache lines of the section to another processor, which
+/// costs more than the section itself; with long pauses one thread makes several sections in a row.
 #[inline(always)]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic never leaves the section, so the lock cannot be poisoned.

@@ -1,10 +1,10 @@
-//! The tasks of a pool, under rest-for-one supervision: expiry → settings → discovery → openers → watchers. None of them
-//! owns anything: all data lives behind the gate, so one that starts anew finds everything as it was.
+//! The tasks of a pool, under rest-for-one supervision: expiry → settings → discovery → openers → watchers. No task
+//! owns data: all data lives in the core, so a restarted task finds everything as it was.
 
 mod discover;
 mod expire;
-mod open;
-mod settle;
+mod reconcile;
+mod settings;
 mod watch;
 
 use std::{sync::Arc, time::Duration};
@@ -21,7 +21,7 @@ use crate::{
     shared::Shared,
 };
 
-/// More failures than this in ten seconds, and the pool is broken.
+/// More than ten failures in ten seconds break the pool.
 const SUPERVISION: Config = Config {
     backoff: Backoff::new(Duration::from_millis(50), Duration::from_millis(500)),
     restarts_max: 10,
@@ -33,9 +33,9 @@ pub fn start<C: Connector>(shared: &Arc<Shared<C>>, provider: Arc<dyn Provider>,
     let children = vec![
         over,
         child(shared, "expiry", expire::run),
-        child(shared, "settings", move |shared| settle::run(shared, provider.clone())),
+        child(shared, "settings", move |shared| settings::run(shared, provider.clone())),
         child(shared, "discovery", move |shared| discover::run(shared, seed)),
-        child(shared, "openers", open::run),
+        child(shared, "openers", reconcile::run),
         child(shared, "watchers", watch::run),
     ];
     let shared = shared.clone();
@@ -44,7 +44,7 @@ pub fn start<C: Connector>(shared: &Arc<Shared<C>>, provider: Arc<dyn Provider>,
         let clock = SupervisorClock(shared.clone());
         let failed = supervise::run(children, SUPERVISION, &clock).await;
         if let Err(failure) = failed {
-            shared.enter(|core, effects| core.breaks(&failure.message, effects));
+            shared.enter(|core, effects| core.break_pool(&failure.message, effects));
         }
         shared.ended.send_replace(true);
     });
@@ -77,7 +77,7 @@ impl<C: Connector> honeyflow_runtime::Clock for SupervisorClock<C> {
     }
 }
 
-/// The last handle has gone: drains as configured, then every task ends.
+/// Ends the pool after the last handle was dropped: drains as configured, then stops every task.
 pub fn end<C: Connector>(shared: &Arc<Shared<C>>) {
     let shared = shared.clone();
     let runtime = shared.runtime.clone();
@@ -86,7 +86,7 @@ pub fn end<C: Connector>(shared: &Arc<Shared<C>>) {
     });
 }
 
-/// Where a test makes a task fail.
+/// A point where a test can make a task panic.
 fn fail_point(name: &'static str) {
     if planted::on(name) {
         planted::plant(None);

@@ -1,7 +1,7 @@
-//! For the tests of connectors: what every one of them must do on a pool ([`suite`]), and a cluster in memory that needs no
-//! sockets and goes by a stopped clock ([`memory`]).
+//! Support for the tests of connectors: the behaviour that each must show on a pool ([`suite`]), and a cluster in
+//! memory that needs no sockets and works with a paused clock ([`memory`]).
 //!
-//! A connector's tests implement [`Rig`] for their own servers and name it to [`conformance!`](crate::conformance), as here
+//! A connector's tests implement [`Rig`] for their servers and pass it to [`conformance!`](crate::conformance), as here
 //! with the cluster in memory:
 //!
 //! ```
@@ -22,17 +22,17 @@ use crate::{
     settings::{Settings, SettingsError},
 };
 
-/// Generous: only against hanging.
+/// A generous time limit, which only stops tests that hang.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Servers of one protocol, as many as asked for, that can be stopped; and the few requests that the suite makes.
+/// Servers of one protocol that can be stopped and restarted, and the few requests that the suite sends to them.
 pub trait Rig: Sized + Send + Sync + 'static {
     type Connector: Connector;
 
-    /// So many servers, all up.
+    /// Starts this number of servers.
     fn start(servers: usize) -> impl Future<Output = Self> + Send;
 
-    /// A pool of its own on those servers. Whoever has another clock than the wall's starts it here.
+    /// Starts a new pool on these servers. A rig that uses a special clock passes it to the pool here.
     ///
     /// # Errors
     /// What is wrong with the settings.
@@ -40,7 +40,7 @@ pub trait Rig: Sized + Send + Sync + 'static {
 
     fn server(&self, at: usize) -> Server;
 
-    /// A good exchange.
+    /// An exchange that succeeds.
     fn ask(
         loan: Loan<Self::Connector>,
     ) -> impl Future<Output = Result<(), <Self::Connector as Connector>::Error>> + Send;
@@ -50,40 +50,40 @@ pub trait Rig: Sized + Send + Sync + 'static {
         loan: Loan<Self::Connector>,
     ) -> impl Future<Output = Result<(), <Self::Connector as Connector>::Error>> + Send;
 
-    /// One that the server refuses for the request's own fault.
+    /// An exchange that the server refuses because the request is wrong.
     fn refuse(
         loan: Loan<Self::Connector>,
     ) -> impl Future<Output = Result<(), <Self::Connector as Connector>::Error>> + Send;
 
-    /// A good exchange on a connection outside of the pool.
+    /// An exchange that succeeds, on a connection outside of the pool.
     fn ask_once(
         on: &<Self::Connector as Connector>::Connection,
     ) -> impl Future<Output = Result<(), <Self::Connector as Connector>::Error>> + Send;
 
-    /// As if killed: connections are gone, new ones refused.
+    /// Stops a server as if it was killed: its connections end, and new ones are refused.
     fn stop(&self, at: usize) -> impl Future<Output = ()> + Send;
 
     fn restart(&self, at: usize) -> impl Future<Output = ()> + Send;
 
-    /// From now on every server says that these are there, whenever it is asked; nobody, and the answer is of no use.
-    /// Not called by behaviours that have nothing to do with discovery.
+    /// Makes every server answer discovery with these servers. An empty list makes the answer useless. Only the
+    /// behaviours about discovery call this.
     fn tell(&self, cluster: &[usize]);
 
-    /// As if stopped: it accepts and reads, and says nothing until it speaks again. What it was asked meanwhile may
-    /// stay unanswered.
+    /// Pauses a server: it accepts and reads, and answers nothing until `silent` is false again. Requests that came
+    /// meanwhile may stay unanswered.
     fn silence(&self, at: usize, silent: bool);
 
-    /// Connections that are open, counted at the server.
+    /// The number of open connections, counted at the server.
     fn open(&self, at: usize) -> usize;
 
-    /// Connections that were ever accepted, counted there too.
+    /// The number of connections that the server has ever accepted.
     fn accepted(&self, at: usize) -> usize;
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 ///
 /// # Panics
-/// If it is not for a long time.
+/// If it does not hold within [`PATIENCE`].
 pub async fn eventually(what: &str, is_so: impl Fn() -> bool + Send) {
     let waiting = async {
         while !is_so() {
@@ -94,13 +94,13 @@ pub async fn eventually(what: &str, is_so: impl Fn() -> bool + Send) {
 }
 
 /// # Panics
-/// If it takes a long time.
+/// If it takes longer than [`PATIENCE`].
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// One test for each behaviour of [`suite`], on servers of this kind. The tests run as `#[tokio::test]`, with what follows
-/// the name in brackets: `conformance!(Mine, start_paused = true)`.
+/// Makes one test for each behaviour of [`suite`], with this rig. The tests are `#[tokio::test]`; further arguments of
+/// the macro become arguments of that attribute: `conformance!(Mine, start_paused = true)`.
 #[macro_export]
 macro_rules! conformance {
     ($rig:ty $(, $($how:tt)*)?) => {

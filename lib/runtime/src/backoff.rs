@@ -1,4 +1,4 @@
-//! Back-off with full jitter. Random numbers arrive from outside, so the same seed gives the same waits.
+//! Back-off with full jitter. The caller passes the random numbers, so the same seed gives the same waits.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Backoff {
         self.base.saturating_mul(1_u32.checked_shl(tries.min(31)).unwrap_or(u32::MAX)).min(self.cap)
     }
 
-    /// A wait drawn evenly from zero to the ceiling.
+    /// A wait between zero and the ceiling, evenly distributed.
     pub fn wait(self, tries: u32, random: u64) -> Duration {
         let ceiling = u64::try_from(self.ceiling(tries).as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(random % ceiling.saturating_add(1).max(1))

@@ -1,4 +1,4 @@
-//! The four failure classes. Loops look at the class alone; people read the rest.
+//! The four failure classes. Loops decide by the class alone; the rest of a failure is for operators.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -7,31 +7,32 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// The target is down or refuses us: back off, without end, nothing is charged.
+    /// The target is down or refuses us: back off and retry without limit; this costs no counted attempt.
     Retry,
-    /// The target said when to come back.
+    /// The target said when to retry.
     RetryAfter,
-    /// This item is bad: a few tries, then it is parked with its error.
+    /// This item is bad: retry a few times, then park it with its error.
     Reject,
-    /// A bug or bad configuration: stop that workflow and say so.
+    /// A bug or a bad configuration: stop that workflow and report it.
     Fatal,
 }
 
-/// Why something did not happen: what to do about it (`class`), what to look up (`code`), what to read (`message`).
+/// What did not happen: what to do about it (`class`), a stable name to look up (`code`), and a text (`message`).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub class: Class,
-    /// Kebab-case and stable: tests and dashboards name it.
+    /// Kebab-case and stable, because tests and dashboards refer to it.
     pub code: Cow<'static, str>,
     pub message: String,
-    /// Only with [`Class::RetryAfter`].
+    /// The wait that the target asked for; set only with [`Class::RetryAfter`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Duration>,
 }
 
 impl Failure {
-    /// A message may quote what some server said. It is kept in databases, not all of which can keep a NUL.
+    /// Replaces NUL characters in the message: it may quote a server, and some databases that store it cannot store a
+    /// NUL.
     pub fn new(class: Class, code: &'static str, message: impl Into<String>) -> Failure {
         let mut message = message.into();
         if message.contains('\0') {
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_can_be_kept_by_every_database() {
+    fn every_database_can_store_a_message() {
         let failure = Failure::reject("bad-answer", "the server said \0oops");
         assert_eq!(failure.message, "the server said \u{FFFD}oops");
     }

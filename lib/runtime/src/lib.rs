@@ -1,8 +1,10 @@
-//! What every long-running part stands on: time, failure classes, back-off, supervision, shutdown.
+//! The basis of every long-running part: time, failure classes, back-off, supervision, shutdown.
 //!
-//! Knows nothing of Honeyflow. The first three are pure; the cores use only those.
+//! It does not depend on Honeyflow. The first three are pure; the cores use only those.
 
 pub mod backoff;
+pub mod code;
+pub mod codes;
 pub mod failure;
 pub mod planted;
 pub mod retry_after;
@@ -11,6 +13,7 @@ pub mod time;
 pub mod tries;
 
 pub use backoff::Backoff;
+pub use code::Code;
 pub use failure::{Class, Failure};
 pub use time::{Clock, Moment};
 pub use tries::Tries;

@@ -1,15 +1,15 @@
-//! The wait that an HTTP server asks for with `Retry-After`: so many seconds, or until a date. How much of it is obeyed is
-//! the reader's own affair.
+//! Reads the wait that an HTTP server asks for with `Retry-After`: a number of seconds, or a date. The caller decides
+//! how long it really waits.
 
 use std::time::{Duration, SystemTime};
 
-/// `server_now` is the answer's `Date`: a date is compared with that where it is given, so that a clock that is wrong here
-/// does not count. Nothing if it says neither a number nor a date.
+/// Parses the header. `server_now` is the answer's `Date` header: a date is compared with that if it is given, so that
+/// a wrong local clock does no harm. Returns `None` if the header is neither a number nor a date.
 pub fn read(asked: &str, server_now: Option<&str>, now: SystemTime) -> Option<Duration> {
     let date = |text: &str| httpdate::parse_http_date(text.trim()).ok();
     let asked = asked.trim();
     if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number has is long in any case.
+        // A number that overflows is a very long wait in any case.
         return Some(Duration::from_secs(asked.parse().unwrap_or(u64::MAX)));
     }
     let server_now = server_now.and_then(date).unwrap_or(now);

@@ -1,14 +1,15 @@
-//! Supervision, rest-for-one: a child that fails is restarted together with those to its right, which stand on it;
-//! those to its left never notice. With back-off; too many failures in a short time stop everything, with the reason.
+//! Rest-for-one supervision: a child that fails is restarted together with the children after it, which depend on it.
+//! The children before it run on. Restarts back off; too many failures in a short time stop all children, with the
+//! reason.
 
 use std::{collections::VecDeque, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use crate::{Backoff, Class, Clock, Failure, Moment};
+use crate::{Backoff, Class, Clock, Failure, Moment, codes};
 
-/// Something that runs until it fails. Started again from the beginning each time.
+/// A task that runs until it fails. Each restart runs it from the start.
 pub struct Child {
     name: &'static str,
     start: Box<dyn Fn() -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>,
@@ -40,10 +41,10 @@ impl Default for Config {
     }
 }
 
-/// What follows from a failure.
+/// What to do after a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Restart this child and all after it, after the wait.
+    /// Wait, then restart this child and all children after it.
     Restart {
         from: usize,
         wait: Duration,
@@ -51,7 +52,7 @@ pub enum Verdict {
     Stop,
 }
 
-/// The decision, apart from the tasks.
+/// Decides what to do after a failure; it is pure and owns no task.
 pub struct Supervision {
     config: Config,
     failures: VecDeque<Moment>,
@@ -75,7 +76,7 @@ impl Supervision {
     }
 }
 
-/// Runs the children, in order, until one ends well or the verdict is to stop.
+/// Starts the children in order and runs them until one succeeds or the verdict is to stop.
 ///
 /// # Errors
 /// The failure that stopped everything.
@@ -83,7 +84,7 @@ pub async fn run(children: Vec<Child>, config: Config, clock: &dyn Clock) -> Res
     let (ended, mut endings) = mpsc::channel::<(usize, u64, Result<(), Failure>)>(children.len().max(1));
     let mut supervision = Supervision::new(config);
     let mut tasks: Vec<Option<JoinHandle<()>>> = children.iter().map(|_| None).collect();
-    // By child: the last word of one that was stopped meanwhile is told from that of its successor.
+    // Per child: tells the result of a stopped run from the result of its restart.
     let mut generations = vec![0_u64; children.len()];
     start_from(0, &children, &mut tasks, &generations, &ended);
     let result = loop {
@@ -99,7 +100,7 @@ pub async fn run(children: Vec<Child>, config: Config, clock: &dyn Clock) -> Res
                 stop_from(from, &mut tasks).await;
                 tokio::time::sleep(wait).await;
                 generations[from..].iter_mut().for_each(|generation| *generation += 1);
-                tracing::info!(child = children[child].name, ?wait, "restarted with what stands on it");
+                tracing::info!(child = children[child].name, ?wait, "restarted, together with the children after it");
                 start_from(from, &children, &mut tasks, &generations, &ended);
             }
         }
@@ -121,8 +122,9 @@ fn start_from(
         let (name, generation) = (child.name, generations[at]);
         tasks[at] = Some(tokio::spawn(async move {
             let _stop = StopOnDrop(work.abort_handle());
-            let result =
-                work.await.unwrap_or_else(|error| Err(Failure::retry("panicked", format!("{name} panicked: {error}"))));
+            let result = work
+                .await
+                .unwrap_or_else(|error| Err(Failure::retry(codes::PANICKED, format!("{name} panicked: {error}"))));
             let _ = ended.send((at, generation, result)).await;
         }));
     }
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn wf_93_ten_restarts_in_a_minute_are_forgiven_and_no_more() {
+    fn wf_93_more_than_ten_restarts_in_a_minute_stop_everything() {
         let mut supervision = Supervision::new(Config::default());
         for _ in 0..10 {
             assert!(matches!(supervision.failed(1, Class::Retry, seconds(1)), Verdict::Restart { from: 1, .. }));
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_child_restarts_itself_and_those_to_its_right() {
+    async fn a_failing_child_is_restarted_with_the_children_after_it() {
         let starts: Arc<[AtomicU32; 3]> = Arc::default();
         let child = |at: usize, fails: bool| {
             let starts = starts.clone();
@@ -198,6 +200,6 @@ mod tests {
         let config = Config { backoff: Backoff::new(Duration::ZERO, Duration::ZERO), ..Config::default() };
         run(vec![child(0, false), child(1, true), child(2, false)], config, &BootClock).await.unwrap();
         let counts: Vec<u32> = starts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
-        assert_eq!(counts, [1, 3, 3], "left of it nothing restarts");
+        assert_eq!(counts, [1, 3, 3], "a child before it is not restarted");
     }
 }

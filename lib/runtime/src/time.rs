@@ -1,7 +1,7 @@
-//! Time as the cores see it: a number that arrives with every input.
+//! Time as the cores see it: a number that comes with every input.
 //!
-//! A [`Moment`] is local and only ever moves forward, suspend included; it decides when to stop early,
-//! never who is right. Due times and ages belong to the store's clock.
+//! A [`Moment`] is on the local clock, which only moves forward and also counts the time that the machine sleeps. It
+//! decides when a node stops early, never which node owns something. Due times and ages use the store's clock.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ impl Moment {
 
     #[inline]
     pub fn after(self, wait: Duration) -> Moment {
-        // in 64 bits: this stands in sections that others wait for
+        // 64-bit arithmetic, since this runs in critical sections
         let micros = wait.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(wait.subsec_micros()));
         Moment(self.0.saturating_add(micros))
     }
 
-    /// The last multiple of `step` that has been: whoever waits for one of these wakes together with the others.
+    /// Rounds down to a multiple of `step`. Timers that wait for such a multiple fire together.
     #[must_use]
     pub fn floor(self, step: Duration) -> Moment {
         let step = u64::try_from(step.as_micros()).unwrap_or(u64::MAX).max(1);
         Moment(self.0 - self.0 % step)
     }
 
-    /// Zero if `earlier` is not earlier.
+    /// The time since `earlier`; zero if `earlier` is not earlier.
     #[inline]
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_micros(self.micros_since(earlier))
@@ -46,7 +46,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Moment;
 }
 
-/// `CLOCK_BOOTTIME`: goes on while the machine sleeps, unlike `std::time::Instant`.
+/// `CLOCK_BOOTTIME`, which runs on while the machine sleeps, unlike `std::time::Instant`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

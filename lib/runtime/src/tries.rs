@@ -1,4 +1,4 @@
-//! The same again after what passes by itself: a few times, at random distances.
+//! Retries of an operation that failed for a passing reason: a few times, after random waits.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -12,12 +12,12 @@ pub struct Tries {
 }
 
 impl Tries {
-    /// `max`: with the first.
+    /// `max` is the number of tries, including the first.
     pub const fn new(backoff: Backoff, max: u32) -> Tries {
         Tries { backoff, left: max.saturating_sub(1), done: 0 }
     }
 
-    /// Waits before the next try; false if there is none.
+    /// Waits before the next try. Returns false at once if no try is left.
     pub async fn wait(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         let random = RandomState::new().hash_one(self.done);
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn ob_54_so_many_tries_and_no_more() {
+    async fn ob_54_the_number_of_tries_is_limited() {
         let mut tries = Tries::new(Backoff::new(Duration::from_micros(10), Duration::from_micros(20)), 3);
         assert!(tries.wait().await && tries.wait().await);
         assert!(!tries.wait().await && !tries.wait().await);

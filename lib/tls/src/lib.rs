@@ -1,5 +1,5 @@
-//! How a client sets up TLS by rustls. Files are read anew for each connection, so that certificates can be renewed while we
-//! run. Knows no protocol and opens no socket.
+//! The TLS configuration of a client, with rustls. The certificate files are read again for each connection, so that
+//! certificates can be renewed while the program runs. This crate knows no protocol and opens no socket.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,23 +19,23 @@ use rustls::{
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// Whom to believe, in PEM; without it, those whom the system believes.
+    /// A PEM file of the trusted root certificates; without it, those of the system.
     pub roots: Option<PathBuf>,
-    /// Our own certificate and its key, in PEM.
+    /// PEM files of the client's own certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// The name that every server's certificate must bear; without it, what the server is called by who connects.
+    /// The name that every server's certificate must contain; without it, the name that the client connects to.
     pub name: Option<String>,
 }
 
 impl Tls {
-    /// What the files say now.
+    /// Reads the files and makes a client configuration.
     ///
     /// # Errors
-    /// The file, and what is wrong with it.
+    /// Names the file and what is wrong with it.
     pub fn client(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.map_err(|error| error.to_string())?.with_root_certificates(self.believed()?);
+        let config = config.map_err(|error| error.to_string())?.with_root_certificates(self.root_certificates()?);
         match &self.certificate {
             None => Ok(config.with_no_client_auth()),
             Some((certificate, key)) => {
@@ -46,7 +46,7 @@ impl Tls {
         }
     }
 
-    fn believed(&self) -> Result<RootCertStore, String> {
+    fn root_certificates(&self) -> Result<RootCertStore, String> {
         let mut roots = RootCertStore::empty();
         match &self.roots {
             Some(path) => {
@@ -58,7 +58,11 @@ impl Tls {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        if roots.is_empty() { Err("there is no root certificate; name a file of them".to_owned()) } else { Ok(roots) }
+        if roots.is_empty() {
+            Err("no root certificate found; configure a file of root certificates".to_owned())
+        } else {
+            Ok(roots)
+        }
     }
 }
 
@@ -73,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cq_5_files_are_read_anew_and_what_is_wrong_with_them_is_told_by_name() {
+    fn cq_5_files_are_read_again_and_an_error_names_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let issued = rcgen::generate_simple_self_signed(["hive".to_owned()]).unwrap();
@@ -82,17 +86,17 @@ mod tests {
             certificate: Some((path("own.pem"), path("own.key"))),
             ..Tls::default()
         };
-        let told = |name: &str| {
+        let assert_error_names = |name: &str| {
             let said = tls.client().unwrap_err();
             assert!(said.contains(name), "{said}");
         };
-        told("roots.pem: ");
+        assert_error_names("roots.pem: ");
         std::fs::write(path("roots.pem"), "nothing").unwrap();
-        told("roots.pem holds no certificate");
+        assert_error_names("roots.pem holds no certificate");
         std::fs::write(path("roots.pem"), issued.cert.pem()).unwrap();
-        told("own.key: ");
+        assert_error_names("own.key: ");
         std::fs::write(path("own.key"), issued.signing_key.serialize_pem()).unwrap();
-        told("own.pem: ");
+        assert_error_names("own.pem: ");
         std::fs::write(path("own.pem"), issued.cert.pem()).unwrap();
         tls.client().unwrap();
     }

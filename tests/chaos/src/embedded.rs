@@ -1,4 +1,4 @@
-//! `embedded`: one node, SQLite and Tantivy; killed with -9 (or drained with TERM) under load.
+//! The campaign `embedded`: one node with SQLite and Tantivy, killed with -9 (or drained with TERM) under load.
 
 use std::{
     fs::File,
@@ -26,7 +26,7 @@ pub struct Options {
     /// The `honeyflow` binary under test.
     pub binary: PathBuf,
     pub rounds: u32,
-    /// -9; else TERM, and the node must drain.
+    /// True: the node is killed with -9. False: it gets TERM, and must drain.
     pub kill: bool,
     pub seed: u64,
 }
@@ -56,7 +56,7 @@ impl Report {
 /// Kills the node `rounds` times under load, restarts it, and compares every document with its row.
 ///
 /// # Errors
-/// What kept the campaign from being carried out at all.
+/// Returns what kept the campaign from running.
 pub fn run(options: &Options) -> Result<Report, String> {
     let began = Instant::now();
     let folder = Folder::new(options.seed)?;
@@ -69,9 +69,10 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let mut with_open_runs = 0;
     let mut epochs = Vec::new();
     for round in 0..options.rounds {
-        let mut node = Node::start(&options.binary, &folder.0, &log).map_err(|error| tell(&error, &folder.0))?;
+        let mut node =
+            Node::start(&options.binary, &folder.0, &log).map_err(|error| with_log_tail(&error, &folder.0))?;
         std::thread::sleep(Duration::from_millis(u64::try_from(50 + dice.below(600)).unwrap_or(100)));
-        let status = node.status().ok_or_else(|| tell("the node did not answer /v1/status", &folder.0))?;
+        let status = node.status().ok_or_else(|| with_log_tail("the node did not answer /v1/status", &folder.0))?;
         let open = status["engine"]["open_runs"].as_u64().unwrap_or(0);
         epochs.extend(status["engine"]["sources"][0]["epoch"].as_u64());
         with_open_runs += u32::from(open > 0);
@@ -88,9 +89,10 @@ pub fn run(options: &Options) -> Result<Report, String> {
         .join()
         .map_err(|_| "the application panicked".to_owned())?
         .map_err(|error| format!("the application failed: {error}"))?;
-    let mut node = Node::start(&options.binary, &folder.0, &log).map_err(|error| tell(&error, &folder.0))?;
-    let lag =
-        runtime.block_on(wait_until_quiet(&config, &node)).map_err(|failure| tell(&failure.message, &folder.0))?;
+    let mut node = Node::start(&options.binary, &folder.0, &log).map_err(|error| with_log_tail(&error, &folder.0))?;
+    let lag = runtime
+        .block_on(wait_until_quiet(&config, &node))
+        .map_err(|failure| with_log_tail(&failure.message, &folder.0))?;
     node.signal(Signal::TERM)?;
     let proof = runtime.block_on(prove(&config, &folder.0)).map_err(|failure| failure.message)?;
     Ok(Report {
@@ -107,7 +109,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
     })
 }
 
-/// The shop with its outbox, and a configuration with a port of its own.
+/// Creates the shop with its outbox, and a configuration with a free port.
 fn prepare(folder: &Path, seed: u64, runtime: &tokio::runtime::Runtime) -> Result<Config, String> {
     demo::write_config(folder).map_err(|failure| failure.message)?;
     let file = folder.join("honeyflow.toml");
@@ -116,7 +118,7 @@ fn prepare(folder: &Path, seed: u64, runtime: &tokio::runtime::Runtime) -> Resul
     let mut connection = shop::open(&folder.join("shop.db")).map_err(|error| error.to_string())?;
     shop::make(&mut connection, &mut Dice::new(seed)).map_err(|error| error.to_string())?;
     let loaded = honeyflow::config::load(&file, &registry::kinds()).ok().and_then(|loaded| loaded.config);
-    let config = loaded.ok_or("the configuration does not hold")?;
+    let config = loaded.ok_or("the configuration is invalid")?;
     runtime
         .block_on(async {
             let source = OpenSource::open(&config, &config.sources[0]).await?;
@@ -147,7 +149,7 @@ async fn wait_until_quiet(config: &Config, node: &Node) -> Result<Lag, Failure> 
     let began = Instant::now();
     loop {
         let AdminReply::Lag(lag) = ask(&source.database.store, Admin::Lag).await? else {
-            return Err(Failure::fatal("misplaced-reply", "the store answered another question"));
+            return Err(Failure::fatal("misplaced-reply", "the store's reply does not fit the request"));
         };
         let idle = node.status().is_some_and(|status| status["engine"]["open_runs"] == 0);
         if (lag.waiting + lag.delayed == 0 && idle) || began.elapsed() > QUIET_TIMEOUT {
@@ -159,12 +161,12 @@ async fn wait_until_quiet(config: &Config, node: &Node) -> Result<Lag, Failure> 
 
 async fn prove(config: &Config, folder: &Path) -> Result<Proof, Failure> {
     let sink = registry::reading_sink(&config.sinks[0], config)?;
-    let sink = sink.ok_or_else(|| Failure::fatal("no-index", "nothing was indexed at all"))?;
+    let sink = sink.ok_or_else(|| Failure::fatal("no-index", "no document was indexed"))?;
     demo::proof::prove(&folder.join("shop.db"), &sink).await
 }
 
-/// An error, with the end of the node's log.
-fn tell(error: &str, folder: &Path) -> String {
+/// Appends the end of the node's log to the error.
+fn with_log_tail(error: &str, folder: &Path) -> String {
     let log = std::fs::read_to_string(folder.join("node.log")).unwrap_or_default();
     let tail: Vec<&str> = log.lines().rev().take(20).collect();
     format!("{error}\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"))

@@ -1,22 +1,23 @@
-//! `hive`: leaders that are paused beyond their lease, stopped in the middle of a transaction, cut off from the store, told
-//! the wrong time or killed, while others take over; then everything that a store has accepted is read by somebody who
-//! knows nothing of leases.
+//! The campaign `hive`: leaders are paused beyond their lease, stopped in the middle of a transaction, cut off from the
+//! store, given the wrong time or killed, while other nodes take over. Then a checker that knows nothing of leases
+//! reads all that the store has accepted.
 //!
-//! A hive is three processes and a log in the same store, to which whoever leads writes under its fence. A paused leader
-//! goes on writing under the fence it had when it wakes: what is tested is the store, not the leader's good manners. With
-//! the fence taken out of the statements the same campaign must show stale writes, or it has no teeth. Beside that, the
-//! bees' own clocks run fast and slow, and no term may be good on its node's clock once its successor is.
+//! A hive is three processes and a log in the same store; the leader writes to the log under its fence. A paused leader
+//! goes on writing under its old fence when it wakes: the test is about the store, not about the leader's good manners.
+//! With the fence taken out of the statements, the same campaign must show stale writes, or it cannot find any.
+//! Besides, the nodes' own clocks run fast and slow, and no term may be good on its node's clock once its successor's
+//! term is.
 
-pub mod bee;
 mod check;
 pub mod clocks;
 mod ledger;
-mod line;
-pub mod place;
+mod node_message;
+pub mod node_process;
+mod node_proxy;
 mod plan;
 mod round;
-mod said;
 pub mod soak;
+pub mod store_location;
 mod swarm;
 mod tally;
 
@@ -31,31 +32,31 @@ use serde::Serialize;
 
 pub use check::Verdict;
 pub use clocks::Clocks;
-pub use place::{Backend, Place};
+pub use node_message::NodeMessage;
 pub use plan::Kind;
-pub use said::Said;
-pub use swarm::{Profile, Reach, Setting, Swarm};
+pub use store_location::{Backend, StoreLocation};
+pub use swarm::{FaultOptions, Profile, Swarm, SwarmOptions};
 pub use tally::Tally;
 
-use line::Exchange;
+use node_proxy::ProxyFactory;
 use plan::Plan;
 
-/// The lease that is fought for, beside the queen's.
+/// The lease that the nodes compete for, beside the queen's.
 pub const LEASE: &str = "duty/write";
-/// Whose shards there are, if there are any.
+/// The source whose shards the nodes divide, if a campaign has shards.
 const SOURCE: &str = "comb";
 
 pub struct Options {
     pub backend: Backend,
-    /// The program whose first argument `bee` makes it a node: this one, or the bench.
+    /// The program that becomes a node when its first argument is `bee`: this one, or the bench.
     pub program: PathBuf,
-    /// Rounds in which a leader was paused and tried something stale; a tenth as many of every other kind come on top.
+    /// Rounds in which a leader was paused and tried a stale write; a tenth as many of every other kind are added.
     pub rounds: u32,
-    /// At once.
+    /// Hives that run at the same time.
     pub hives: u32,
     pub fenced: bool,
     pub seed: u64,
-    /// None: no wall clock is touched.
+    /// None: the campaign changes no wall clock.
     pub clocks: Option<Arc<Clocks>>,
 }
 
@@ -64,7 +65,7 @@ pub struct Report {
     pub backend: Backend,
     pub fenced: bool,
     pub hives: u32,
-    /// Of each kind, that should have been played.
+    /// How many rounds of each kind should have been played.
     #[serde(skip)]
     pub wanted: BTreeMap<Kind, u32>,
     #[serde(flatten)]
@@ -75,8 +76,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is missing or wrong. Nothing: in every round that counts something stale was tried and refused, and nothing of
-    /// it was accepted; without the fence, that it was.
+    /// Returns what is missing or wrong. An empty list means: in every round that counts, a stale write was tried and
+    /// refused, and none was accepted; without the fence, stale writes were accepted.
     pub fn faults(&self) -> Vec<String> {
         self.tally.faults(&self.wanted, self.backend, self.fenced, &self.verdict)
     }
@@ -89,21 +90,25 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Plays all rounds in `hives` hives at once, then reads what was written.
 ///
 /// # Errors
-/// What kept the campaign from being carried out at all.
+/// Returns what kept the campaign from running.
 pub fn run(options: &Options) -> Result<Report, String> {
     let began = Instant::now();
-    let (place, _made) = Place::prepare(options.backend)?;
-    let reach =
-        Reach { exchange: Exchange::before(&place)?, clocks: options.clocks.clone(), drifts: true, ..Reach::default() };
+    let (location, _guard) = StoreLocation::prepare(options.backend)?;
+    let faults = FaultOptions {
+        proxies: ProxyFactory::for_server(&location)?,
+        clocks: options.clocks.clone(),
+        drifts: true,
+        ..FaultOptions::default()
+    };
     let plan = Plan::new(options.rounds, Kind::others(options.backend, options.clocks.is_some()));
     let (wanted, hives) = (plan.wanted(), options.hives.clamp(1, plan.rounds().max(1)));
     let state = Mutex::new((plan, Tally::default()));
     let failed = Mutex::new(None);
     std::thread::scope(|scope| {
         for number in 0..hives {
-            let (place, reach, state, failed) = (&place, &reach, &state, &failed);
+            let (location, faults, state, failed) = (&location, &faults, &state, &failed);
             scope.spawn(move || {
-                if let Err(error) = play(options, place, reach.clone(), number, state) {
+                if let Err(error) = play(options, location, faults.clone(), number, state) {
                     locked(state).0.stop();
                     locked(failed).get_or_insert(format!("hive {number}: {error}"));
                 }
@@ -116,7 +121,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let mut verdict = Verdict::default();
     for number in 0..hives {
         let name = hive_name(number);
-        verdict.add(&check::judge(&place.ledger(&name)?.read()?));
+        verdict.add(&check::judge(&location.ledger(&name)?.read()?));
     }
     let (_, tally) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     let seconds = began.elapsed().as_secs_f64();
@@ -127,29 +132,29 @@ fn hive_name(number: u32) -> String {
     format!("chaos-{number}")
 }
 
-/// One hive, as long as there are rounds left to play.
+/// Plays rounds in one hive until the plan has none left.
 fn play(
     options: &Options,
-    place: &Place,
-    reach: Reach,
+    location: &StoreLocation,
+    faults: FaultOptions,
     number: u32,
     state: &Mutex<(Plan, Tally)>,
 ) -> Result<(), String> {
-    let setting = Setting {
+    let swarm_options = SwarmOptions {
         program: options.program.clone(),
-        place: place.clone(),
+        location: location.clone(),
         hive: hive_name(number),
         profile: Profile::Fast,
         fenced: options.fenced,
         pace_ms: 20,
     };
-    let mut swarm = Swarm::within(reach, setting, 3)?;
+    let mut swarm = Swarm::start_with_faults(faults, swarm_options, 3)?;
     let mut dice = honeyflow::demo::dice::Dice::new(options.seed.wrapping_mul(1000) + u64::from(number));
     loop {
         let Some(kind) = locked(state).0.next() else { break };
-        let came_to = swarm.play(kind, &mut dice).map_err(|error| format!("{kind:?}: {error}"))?;
+        let result = swarm.play(kind, &mut dice).map_err(|error| format!("{kind:?}: {error}"))?;
         let (plan, tally) = &mut *locked(state);
-        if !tally.add(kind, options.backend, options.fenced, came_to) {
+        if !tally.add(kind, options.backend, options.fenced, result) {
             plan.play_again(kind);
         }
         let (done, all) = (tally.rounds(), plan.rounds());
@@ -157,6 +162,6 @@ fn play(
             eprintln!("{done} of {all} rounds; {} stale writes refused", tally.stale_refused());
         }
     }
-    locked(state).1.two_terms_at_once += swarm.terms.at_once();
+    locked(state).1.two_terms_at_once += swarm.terms.overlaps();
     Ok(())
 }

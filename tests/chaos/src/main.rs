@@ -1,4 +1,5 @@
-//! `cargo xtask chaos embedded|hive|pool …`: real processes under real faults; what came of it is one JSON object.
+//! `cargo xtask chaos embedded|hive|pool …` runs one campaign with real processes and real faults, and prints its
+//! report as JSON.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -9,35 +10,37 @@ const USAGE: &str = "usage: cargo xtask chaos embedded [--rounds N] [--signal ki
        cargo xtask chaos hive [--backend NAME] [--rounds N] [--hives N] [--seed N] [--unfenced]
        cargo xtask chaos hive --soak MINUTES [--backend NAME] [--bees N] [--seed N]
        cargo xtask chaos pool [--part scripted|proxy|nodes|steps] [--rounds N] [--callers N] [--seed N]
-  hive: without --backend every backend; --rounds are leaders paused that tried something stale, a tenth as many of
-        every other fault come on top; the same with the fence off follows, unless --unfenced asks for nothing else;
-        --soak: one large hive, faults of all kinds at random, and rest at the end
-  pool: without --part all three; of the rounds, 87 in 100 fall to scripted servers in this process, 10 to a proxy
-        before three nodes of Cassandra, 3 to the nodes themselves; `--part steps`: one fault after the other on three
-        nodes, and what must come of each";
-/// Of the rounds, how many are played again with the fence off.
+  hive: without --backend, every backend runs. --rounds counts the rounds in which a leader was paused and then
+        tried a stale write; a tenth as many rounds of every other fault are added. A control campaign without the
+        fence follows; --unfenced runs only that one.
+        --soak: one large hive under random faults; at the end it must be stable again
+  pool: without --part, all three parts run: 87 of 100 rounds on scripted servers in this process, 10 on a proxy in
+        front of three Cassandra nodes, 3 on the nodes themselves. `--part steps`: one fault after the other on
+        three nodes, each with its expected result";
+/// One round in this number is played again with the fence off.
 const CONTROL_PART: u32 = 20;
 const CONTROL_ROUNDS_MIN: u32 = 10;
 
-struct Words(Vec<String>);
+struct Arguments(Vec<String>);
 
-impl Words {
+impl Arguments {
     fn value(&self, name: &str) -> Option<&str> {
         let at = self.0.iter().position(|word| word == name)?;
         self.0.get(at + 1).map(String::as_str)
     }
 
-    fn number<T: std::str::FromStr>(&self, name: &str, otherwise: T) -> Result<T, String> {
+    fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> Result<T, String> {
         self.value(name)
-            .map_or(Ok(otherwise), |text| text.parse().map_err(|_| format!("{name}: `{text}` is no number")))
+            .map_or(Ok(default), |text| text.parse().map_err(|_| format!("{name}: `{text}` is not a number")))
     }
 
     fn has(&self, name: &str) -> bool {
         self.0.iter().any(|word| word == name)
     }
 
-    /// A campaign takes minutes: a word that it does not know ends it before it begins.
-    fn unknown(&self, options: &[&str], flags: &[&str]) -> Option<&str> {
+    /// Returns the first word that the campaign does not know. A campaign takes minutes, so a typing error must end it
+    /// before it begins.
+    fn first_unknown(&self, options: &[&str], flags: &[&str]) -> Option<&str> {
         let mut words = self.0.iter().skip(1).map(String::as_str);
         while let Some(word) = words.next() {
             let has_value = options.contains(&word) && words.next().is_some();
@@ -49,17 +52,17 @@ impl Words {
     }
 }
 
-/// Whether what it must show held.
-type Campaign = fn(&Words) -> Result<bool, String>;
+/// Runs a campaign, prints its report, and returns whether the campaign passed.
+type Campaign = fn(&Arguments) -> Result<bool, String>;
 
 fn main() -> ExitCode {
-    let words = Words(std::env::args().skip(1).collect());
+    let words = Arguments(std::env::args().skip(1).collect());
     if words.has("--help") {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
     let (campaign, options, flags): (Campaign, &[_], &[_]) = match words.0.first().map(String::as_str) {
-        Some("bee") => return hive::bee::run(&words.0[1..]),
+        Some("bee") => return hive::node_process::run(&words.0[1..]),
         Some("embedded") => (embedded, &["--rounds", "--signal", "--seed", "--binary"], &[]),
         Some("hive") => (hives, &["--backend", "--rounds", "--hives", "--seed", "--soak", "--bees"], &["--unfenced"]),
         Some("pool") => (pools, &["--part", "--rounds", "--callers", "--seed"], &[]),
@@ -68,8 +71,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some(word) = words.unknown(options, flags) {
-        eprintln!("`{word}` is unknown here, or lacks its value\n{USAGE}");
+    if let Some(word) = words.first_unknown(options, flags) {
+        eprintln!("unknown option `{word}`, or its value is missing\n{USAGE}");
         return ExitCode::from(2);
     }
     match campaign(&words) {
@@ -86,11 +89,11 @@ fn print(report: &impl Serialize) {
     println!("{}", serde_json::to_string_pretty(report).unwrap_or_default());
 }
 
-fn embedded(words: &Words) -> Result<bool, String> {
+fn embedded(words: &Arguments) -> Result<bool, String> {
     let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("honeyflow")));
     let binary = words.value("--binary").map(PathBuf::from).or(beside);
     let options = embedded::Options {
-        binary: binary.ok_or("name the node's binary with --binary")?,
+        binary: binary.ok_or("honeyflow binary not found; pass --binary PATH")?,
         rounds: words.number("--rounds", 50)?,
         kill: match words.value("--signal") {
             None | Some("kill") => true,
@@ -101,43 +104,43 @@ fn embedded(words: &Words) -> Result<bool, String> {
     };
     let report = embedded::run(&options)?;
     print(&report);
-    // Kills of an idle node prove nothing: four in five must have met open runs.
+    // A kill of an idle node proves nothing: in four of five rounds the node must have had open runs.
     Ok(report.holds() && report.rounds_with_open_runs * 5 >= report.rounds * 4)
 }
 
-fn hives(words: &Words) -> Result<bool, String> {
+fn hives(words: &Arguments) -> Result<bool, String> {
     let backends = match words.value("--backend") {
         Some(word) => vec![word.parse()?],
         None => hive::Backend::WITH_POOLER.to_vec(),
     };
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let clocks = hive::Clocks::had();
+    let clocks = hive::Clocks::install();
     if let Err(reason) = &clocks {
-        eprintln!("wall clocks are left alone, no round will have wrong ones: {reason}");
+        eprintln!("skipping the rounds with wrong wall clocks: {reason}");
     }
     let (clocks, seed) = (clocks.ok(), words.number("--seed", 1)?);
-    let mut good = true;
+    let mut passed = true;
     for backend in backends {
         let (program, clocks) = (program.clone(), clocks.clone());
         if words.has("--soak") {
             let (minutes, bees) = (words.number("--soak", 10)?, words.number("--bees", 40)?);
             let report = hive::soak::run(&hive::soak::Options { backend, program, minutes, bees, seed, clocks })?;
-            good &= told(backend, &report, &report.faults());
+            passed &= print_report(backend, &report, &report.faults());
             continue;
         }
         let (rounds, hives) = (words.number("--rounds", 1000)?, words.number("--hives", 24)?);
         let mut options = hive::Options { backend, program, rounds, hives, fenced: true, seed, clocks };
         if !words.has("--unfenced") {
-            good &= played(&options)?;
+            passed &= play_hives(&options)?;
             options.rounds = (rounds / CONTROL_PART).max(CONTROL_ROUNDS_MIN);
         }
         options.fenced = false;
-        good &= played(&options)?;
+        passed &= play_hives(&options)?;
     }
-    Ok(good)
+    Ok(passed)
 }
 
-fn pools(words: &Words) -> Result<bool, String> {
+fn pools(words: &Arguments) -> Result<bool, String> {
     if words.value("--part") == Some("steps") {
         let steps = pool::steps::run()?;
         print(&steps);
@@ -145,34 +148,34 @@ fn pools(words: &Words) -> Result<bool, String> {
     }
     let all: u32 = words.number("--rounds", 1000)?;
     let parts = match words.value("--part") {
-        // Alone, a part has all the rounds.
+        // A part that runs alone gets all the rounds.
         Some(word) => vec![(word.parse()?, all)],
         None => pool::Part::ALL.map(|part| (part, part.share(all))).to_vec(),
     };
-    let mut good = true;
+    let mut passed = true;
     for (part, rounds) in parts.into_iter().filter(|(_, rounds)| *rounds > 0) {
         let options =
             pool::Options { part, rounds, callers: words.number("--callers", 64)?, seed: words.number("--seed", 1)? };
         let report = pool::run(&options)?;
         print(&report);
         if !report.holds() {
-            eprintln!("{}: it does not hold", part.name());
+            eprintln!("{}: failed", part.name());
         }
-        good &= report.holds();
+        passed &= report.holds();
     }
-    Ok(good)
+    Ok(passed)
 }
 
-fn played(options: &hive::Options) -> Result<bool, String> {
+fn play_hives(options: &hive::Options) -> Result<bool, String> {
     let report = hive::run(options)?;
-    Ok(told(options.backend, &report, &report.faults()))
+    Ok(print_report(options.backend, &report, &report.faults()))
 }
 
-/// Whether it holds.
-fn told(backend: hive::Backend, report: &impl Serialize, faults: &[String]) -> bool {
+/// Prints the report and the faults that it found. Returns true if there are none.
+fn print_report(backend: hive::Backend, report: &impl Serialize, faults: &[String]) -> bool {
     print(report);
     for fault in faults {
-        eprintln!("{}: it does not hold: {fault}", backend.name());
+        eprintln!("{}: failed: {fault}", backend.name());
     }
     faults.is_empty()
 }

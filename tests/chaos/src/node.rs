@@ -1,4 +1,4 @@
-//! A node as a process of its own: started, asked, killed.
+//! A Honeyflow node in a separate process: started, asked for its status, killed.
 
 use std::{
     io::{Read, Write},
@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Generous: a loaded machine may be slow, a hanging node is an error all the same.
+/// The limit is generous because a loaded machine may be slow; a node that hangs is still an error.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Node {
@@ -44,7 +44,7 @@ impl Node {
         Err("the node took no lease in time".to_owned())
     }
 
-    /// `/v1/status`, if this very process answers.
+    /// Returns the answer to `/v1/status`, if this process is the one that answers.
     pub fn status(&self) -> Option<Value> {
         let running: Value =
             serde_json::from_str(&std::fs::read_to_string(self.folder.join("data/node.json")).ok()?).ok()?;
@@ -54,6 +54,7 @@ impl Node {
         get(running["address"].as_str()?, "/v1/status")
     }
 
+    /// Sends the signal and waits until the process has ended.
     pub fn signal(&mut self, signal: Signal) -> Result<(), String> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).map_err(|error| format!("cannot signal the node: {error}"))?;

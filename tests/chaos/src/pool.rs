@@ -1,19 +1,19 @@
-//! `pool`: a session under load while its servers are killed, paused, cut off, slowed down and made to talk nonsense;
-//! after each fault the pool must be as large as before and nothing may be left over.
+//! The campaign `pool`: a session under load, while its servers are killed, paused, cut off, slowed down and made to
+//! send garbage. After each fault the pool must be as large as before, and nothing may be left over.
 //!
-//! Three grounds: scripted servers in this process, a proxy before real servers, and the real servers' processes. Sizes
-//! are counted where connections arrive, not where they are opened.
+//! It has three targets: scripted servers in this process, a proxy in front of real servers, and the processes of the
+//! real servers. Connections are counted where they arrive, not where they are opened.
 
-mod darkness;
-mod ground;
+mod fault_target;
 pub mod load;
 mod nodes;
+mod outages;
+pub mod protocol;
 mod report;
+mod request_counter;
 pub mod scripted;
-pub mod speak;
 mod stalls;
 pub mod steps;
-mod tap;
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use honeyflow_pool::{Drain, ServerState, settings::SpeculateAfter};
 use serde::Serialize;
 
 pub use crate::proxy;
-use ground::Ground;
+use fault_target::FaultTarget;
 use load::Load;
 pub use nodes::Nodes;
 pub use report::Report;
@@ -47,7 +47,7 @@ impl Part {
         }
     }
 
-    /// Of so many faults in all; what cannot be divided falls to the scripted servers.
+    /// This part's share of all faults; the scripted servers get the remainder.
     pub fn share(self, rounds: u32) -> u32 {
         let (proxy, nodes) = (rounds / 10, rounds * 3 / 100);
         match self {
@@ -63,7 +63,7 @@ impl std::str::FromStr for Part {
 
     fn from_str(word: &str) -> Result<Part, String> {
         let found = Part::ALL.into_iter().find(|part| part.name() == word);
-        found.ok_or_else(|| format!("`{word}` is no part; there are scripted, proxy and nodes"))
+        found.ok_or_else(|| format!("unknown part `{word}`; known are scripted, proxy and nodes"))
     }
 }
 
@@ -74,57 +74,57 @@ pub struct Options {
     pub seed: u64,
 }
 
-const REFILL_AT_MOST: Duration = Duration::from_secs(10);
-const MEMORY_FROM: u32 = 100;
+const REFILL_WITHIN: Duration = Duration::from_secs(10);
+const MEMORY_FROM_ROUND: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// # Errors
-/// What kept the campaign from being carried out at all.
+/// Returns what kept the campaign from running.
 pub fn run(options: &Options) -> Result<Report, String> {
-    let mut ground = ground::prepare(options.part)?;
+    let mut target = fault_target::prepare(options.part)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    // On a thread of the runtime: faults that wait for processes hold up this one alone.
-    runtime.block_on(play(options, &mut *ground))
+    // `play` runs on this thread: a fault that waits for a process blocks only this thread, not the runtime's workers.
+    runtime.block_on(play(options, &mut *target))
 }
 
-async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, String> {
+async fn play(options: &Options, target: &mut dyn FaultTarget) -> Result<Report, String> {
     let began = Instant::now();
     let stalls = stalls::Stalls::watch();
-    ground::all_there(&ground.seeds())?;
-    let session = open(ground)?;
-    ground.furnish(&session).await?;
+    fault_target::check_all_listen(&target.seeds())?;
+    let session = open(target)?;
+    target.create_table(&session).await?;
     let consistency = if options.part == Part::Scripted { Consistency::One } else { Consistency::LocalQuorum };
-    let mut field = Field::new(session, ground.servers());
-    let load = Load::start(&field.session, options.callers, consistency).await?;
+    let mut tested = TestedSession::new(session, target.servers());
+    let load = Load::start(&tested.session, options.callers, consistency).await?;
     let tally = load.tally.clone();
-    field.settle(ground, &load, PATIENCE).await.ok_or("the pool was not full at the beginning")?;
-    field.quiet_tasks = field.tasks_when_quiet(&load).await;
+    tested.wait_until_full(target, &load, PATIENCE).await.ok_or("the pool was not full at the beginning")?;
+    tested.quiet_tasks = tested.tasks_when_quiet(&load).await;
     let mut dice = Dice::new(options.seed);
     let mut report = Report::new(options);
     let mut memory = None;
     for round in 0..options.rounds {
-        let fault = ground.strike(&mut dice).await?;
+        let fault = target.strike(&mut dice).await?;
         *report.faults.entry(fault).or_default() += 1;
-        match field.settle(ground, &load, REFILL_AT_MOST).await {
+        match tested.wait_until_full(target, &load, REFILL_WITHIN).await {
             Some(took) => report.slowest_refill_s = report.slowest_refill_s.max(took.as_secs_f64()),
             None => {
                 report.shrunk += 1;
-                report.complain(format!("round {round}, {fault}: {}", field.describe(ground)));
-                // Whether it is for good is what the next rounds need to know.
-                if field.settle(ground, &load, PATIENCE).await.is_none() {
+                report.complain(format!("round {round}, {fault}: {}", tested.describe(target)));
+                // The next rounds need a full pool, so the campaign finds out whether it comes back at all.
+                if tested.wait_until_full(target, &load, PATIENCE).await.is_none() {
                     return Err(format!(
-                        "after {fault} in round {round} it never came back: {}",
-                        field.describe(ground)
+                        "after {fault} in round {round} the pool did not come back: {}",
+                        tested.describe(target)
                     ));
                 }
             }
         }
-        if let Some(left) = field.leftover(&load).await {
+        if let Some(left) = tested.find_leftover(&load).await {
             report.leaked += 1;
             report.complain(format!("round {round}, {fault}: {left}"));
         }
-        if round + 1 == MEMORY_FROM {
+        if round + 1 == MEMORY_FROM_ROUND {
             memory = resident_bytes();
         }
         if (round + 1).is_multiple_of((options.rounds / 20).max(1)) {
@@ -137,24 +137,24 @@ async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, Stri
             );
         }
     }
-    if options.rounds > 2 * MEMORY_FROM {
+    if options.rounds > 2 * MEMORY_FROM_ROUND {
         report.memory_growth = memory.zip(resident_bytes()).map(|(before, now)| now as f64 / before as f64);
     }
-    // What fails last is judged, too: by then its time is over.
+    // The load ends first, so that the last failures are judged, too: by then their time is over.
     load.stop().await;
-    ground::all_there(&ground.seeds())?;
-    ground.darkness().stalled(stalls.end());
-    report.take(&tally, ground.darkness());
-    report.left_over = field.close(ground).await;
+    fault_target::check_all_listen(&target.seeds())?;
+    target.outages().set_stalls(stalls.end());
+    report.take(&tally, target.outages());
+    report.left_over = tested.close(target).await;
     report.seconds = began.elapsed().as_secs_f64();
     Ok(report)
 }
 
-fn open(ground: &dyn Ground) -> Result<Session, String> {
+fn open(target: &dyn FaultTarget) -> Result<Session, String> {
     let settings = honeyflow_pool::Settings {
-        servers: ground.seeds(),
-        translate: ground.translate(),
-        // So that a thousand faults fit into an hour; everything else is as people have it.
+        servers: target.seeds(),
+        translate: target.translate(),
+        // Shortened so that a thousand faults fit into an hour; everything else has its default.
         max_backoff: Duration::from_secs(1),
         speculate_after: SpeculateAfter::Time(Duration::from_millis(100)),
         ..honeyflow_pool::Settings::default()
@@ -162,8 +162,8 @@ fn open(ground: &dyn Ground) -> Result<Session, String> {
     Session::open(honeyflow_cassandra::connection::Settings::default(), settings).map_err(|error| error.to_string())
 }
 
-/// The session, and what it should be like when nothing is wrong.
-struct Field {
+/// The session under test, and the state it should have when nothing is wrong.
+struct TestedSession {
     session: Session,
     servers: u32,
     quiet_tasks: usize,
@@ -172,21 +172,21 @@ struct Field {
 const CONNECTIONS_PER_SERVER: u32 = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-impl Field {
-    fn new(session: Session, servers: u32) -> Field {
-        Field { session, servers, quiet_tasks: 0 }
+impl TestedSession {
+    fn new(session: Session, servers: u32) -> TestedSession {
+        TestedSession { session, servers, quiet_tasks: 0 }
     }
 
-    /// All that the pool wants, and the one over which it listens.
+    /// The pool's connections, and the control connection over which it receives events.
     fn sockets_wanted(&self) -> u32 {
         self.servers * CONNECTIONS_PER_SERVER + 1
     }
 
-    fn is_full(&self, ground: &dyn Ground) -> bool {
-        self.is_full_at(ground.open())
+    fn is_full(&self, target: &dyn FaultTarget) -> bool {
+        self.is_full_at(target.open())
     }
 
-    /// With so many sockets, counted at the other side.
+    /// Whether the pool is full, if the servers' side counts this number of sockets.
     fn is_full_at(&self, sockets: u32) -> bool {
         let status = self.session.pool().status();
         let full = |server: &honeyflow_pool::ServerStatus| {
@@ -201,11 +201,11 @@ impl Field {
         self.session.pool().status().servers.iter().map(|server| server.state).collect()
     }
 
-    /// How long it took until everything was there again; none if it took too long.
-    async fn settle(&self, ground: &dyn Ground, load: &Load, within: Duration) -> Option<Duration> {
+    /// Waits until the pool is full again. Returns how long it took; None if it took too long.
+    async fn wait_until_full(&self, target: &dyn FaultTarget, load: &Load, within: Duration) -> Option<Duration> {
         let begun = Instant::now();
-        load.go_on();
-        while !self.is_full(ground) {
+        load.resume();
+        while !self.is_full(target) {
             if begun.elapsed() > within {
                 return None;
             }
@@ -218,14 +218,14 @@ impl Field {
         load.pause().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         let tasks = tasks();
-        load.go_on();
+        load.resume();
         tasks
     }
 
-    /// With nobody asking for anything: what is still there and should not be.
-    async fn leftover(&self, load: &Load) -> Option<String> {
+    /// Pauses the load and returns what is left over and should not be.
+    async fn find_leftover(&self, load: &Load) -> Option<String> {
         if !load.pause().await {
-            return Some("requests that do not end".to_owned());
+            return Some("some requests do not end".to_owned());
         }
         let begun = Instant::now();
         let left = loop {
@@ -235,38 +235,38 @@ impl Field {
             if (status.lent, orphans, waiting) == (0, 0, 0) && tasks() <= self.quiet_tasks {
                 break None;
             }
-            if begun.elapsed() > REFILL_AT_MOST {
+            if begun.elapsed() > REFILL_WITHIN {
                 let (now, then) = (tasks(), self.quiet_tasks);
                 break Some(format!(
-                    "{} under way, {orphans} orphans, {waiting} waiting, {now} tasks instead of {then}",
+                    "{} requests in flight, {orphans} orphans, {waiting} waiters, {now} tasks instead of {then}",
                     status.lent
                 ));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         };
-        load.go_on();
+        load.resume();
         left
     }
 
-    fn describe(&self, ground: &dyn Ground) -> String {
+    fn describe(&self, target: &dyn FaultTarget) -> String {
         let status = self.session.pool().status();
         let server = |server: &honeyflow_pool::ServerStatus| {
             let (address, state, error) = (server.server.address, server.state, server.last_error.as_deref());
             format!("{address} {state:?} {} open, next try {:?}, {error:?}", server.open, server.next_try)
         };
         let servers: Vec<String> = status.servers.iter().map(server).collect();
-        let sockets = format!("{} sockets instead of {}", ground.open(), self.sockets_wanted());
+        let sockets = format!("{} sockets instead of {}", target.open(), self.sockets_wanted());
         format!("{sockets}; {}; discovery: {:?}", servers.join("; "), status.discovery_error)
     }
 
-    /// Sockets and tasks that outlive the pool.
-    async fn close(self, ground: &dyn Ground) -> u32 {
+    /// Closes the session and returns the number of sockets and tasks that outlive it.
+    async fn close(self, target: &dyn FaultTarget) -> u32 {
         self.session.pool().control().close(Drain::within(Duration::from_secs(5))).await;
         drop(self.session);
         let begun = Instant::now();
         loop {
-            let left = ground.open() + u32::try_from(tasks()).unwrap_or(u32::MAX);
-            if left == 0 || begun.elapsed() > REFILL_AT_MOST {
+            let left = target.open() + u32::try_from(tasks()).unwrap_or(u32::MAX);
+            if left == 0 || begun.elapsed() > REFILL_WITHIN {
                 return left;
             }
             tokio::time::sleep(LOOK_EVERY).await;

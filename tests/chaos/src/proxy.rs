@@ -1,4 +1,4 @@
-//! Between a client and a real server: passes bytes on, late, or not at all.
+//! A proxy between a client and a real server. It passes bytes on at once, late, or not at all.
 
 use std::{
     net::SocketAddr,
@@ -19,42 +19,43 @@ use tokio::{
     time::Instant,
 };
 
+/// What the proxy does with its connections and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum LinkMode {
     Open,
-    /// Connections are refused, and those that were open have been reset.
+    /// New connections are refused, and the open ones have been reset.
     Refused,
-    /// The same, but what is open goes on.
+    /// New connections are refused; the open ones go on.
     NoMore,
-    /// Nothing is passed on in either direction, not even that somebody hung up; afterwards all of it is.
+    /// Nothing passes in either direction, not even the end of a connection. All of it is delivered afterwards.
     Silent,
-    /// The same, for what the client says alone.
+    /// Requests are held back; answers pass.
     NoRequests,
-    /// The same, for what the server says alone.
+    /// Answers are held back; requests pass.
     NoAnswers,
-    /// What the server says arrives so much later.
+    /// Each answer arrives later by this time.
     Late(Duration),
 }
 
-impl Way {
+impl LinkMode {
     fn passes_requests(&self) -> bool {
-        !matches!(self, Way::Silent | Way::NoRequests)
+        !matches!(self, LinkMode::Silent | LinkMode::NoRequests)
     }
 
     fn passes_answers(&self) -> bool {
-        !matches!(self, Way::Silent | Way::NoAnswers)
+        !matches!(self, LinkMode::Silent | LinkMode::NoAnswers)
     }
 }
 
-/// Listens to what one client says.
-pub type Ear = Box<dyn FnMut(&[u8]) + Send>;
-/// One for each.
-pub type Ears = Arc<dyn Fn() -> Ear + Send + Sync>;
+/// Sees the bytes that one client sends.
+pub type RequestListener = Box<dyn FnMut(&[u8]) + Send>;
+/// Makes one listener for each client.
+pub type ListenerFactory = Arc<dyn Fn() -> RequestListener + Send + Sync>;
 
-/// One way to one server. Lives on the runtime that made it.
+/// A proxy for one server. It lives on the runtime that started it.
 pub struct Proxy {
     pub address: SocketAddr,
-    way: watch::Sender<Way>,
+    mode: watch::Sender<LinkMode>,
     reset: watch::Sender<()>,
     counts: Arc<Counts>,
 }
@@ -65,33 +66,33 @@ struct Counts {
     ended: AtomicU64,
 }
 
-/// Chunks on their way back; more wait at the server.
-const ON_THE_WAY_MAX: usize = 4096;
+/// Chunks of answers that the proxy holds; the server keeps the others.
+const HELD_CHUNKS_MAX: usize = 4096;
 
 impl Proxy {
     /// # Errors
-    /// If nobody can listen there.
+    /// If the proxy cannot listen at `at`.
     pub async fn start(at: SocketAddr, server: SocketAddr) -> std::io::Result<Proxy> {
         Proxy::start_with(at, server, Arc::new(|| Box::new(|_: &[u8]| {}))).await
     }
 
-    /// The same, with somebody who listens.
+    /// Like [`Proxy::start`], with a listener for what each client sends.
     ///
     /// # Errors
-    /// If nobody can listen there.
-    pub async fn start_with(at: SocketAddr, server: SocketAddr, ears: Ears) -> std::io::Result<Proxy> {
+    /// If the proxy cannot listen at `at`.
+    pub async fn start_with(at: SocketAddr, server: SocketAddr, listeners: ListenerFactory) -> std::io::Result<Proxy> {
         let listener = listener(at)?;
         let address = listener.local_addr()?;
-        let (way, reset) = (watch::Sender::new(Way::Open), watch::Sender::new(()));
+        let (mode, reset) = (watch::Sender::new(LinkMode::Open), watch::Sender::new(()));
         let counts = Arc::new(Counts::default());
-        let link = Link { server, way: way.subscribe(), reset: reset.subscribe(), counts: counts.clone(), ears };
+        let link = Link { server, mode: mode.subscribe(), reset: reset.subscribe(), counts: counts.clone(), listeners };
         tokio::spawn(listen(address, listener, link));
-        Ok(Proxy { address, way, reset, counts })
+        Ok(Proxy { address, mode, reset, counts })
     }
 
-    pub fn set(&self, way: Way) {
-        self.way.send_replace(way);
-        if way == Way::Refused {
+    pub fn set(&self, mode: LinkMode) {
+        self.mode.send_replace(mode);
+        if mode == LinkMode::Refused {
             self.reset();
         }
     }
@@ -104,7 +105,7 @@ impl Proxy {
         self.counts.open.load(Ordering::SeqCst)
     }
 
-    /// Connections that were open and are no more.
+    /// The number of connections that have ended.
     pub fn ended(&self) -> u64 {
         self.counts.ended.load(Ordering::SeqCst)
     }
@@ -113,10 +114,10 @@ impl Proxy {
 #[derive(Clone)]
 struct Link {
     server: SocketAddr,
-    way: watch::Receiver<Way>,
+    mode: watch::Receiver<LinkMode>,
     reset: watch::Receiver<()>,
     counts: Arc<Counts>,
-    ears: Ears,
+    listeners: ListenerFactory,
 }
 
 fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
@@ -129,7 +130,7 @@ fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
 async fn listen(address: SocketAddr, first: TcpListener, mut link: Link) {
     let mut listening = Some(first);
     loop {
-        let refused = matches!(*link.way.borrow_and_update(), Way::Refused | Way::NoMore);
+        let refused = matches!(*link.mode.borrow_and_update(), LinkMode::Refused | LinkMode::NoMore);
         if refused {
             listening = None;
         } else if listening.is_none() {
@@ -143,21 +144,21 @@ async fn listen(address: SocketAddr, first: TcpListener, mut link: Link) {
         };
         tokio::select! {
             accepted = accept => if let Ok((stream, _)) = accepted {
-                let mut own = link.clone();
-                own.reset.borrow_and_update();
-                tokio::spawn(pass(stream, own));
+                let mut connection = link.clone();
+                connection.reset.borrow_and_update();
+                tokio::spawn(pass(stream, connection));
             },
-            changed = link.way.changed() => if changed.is_err() { return },
-            // The port may be taken for a moment by what was open before.
+            changed = link.mode.changed() => if changed.is_err() { return },
+            // Connections that were open before may occupy the port for a moment: retry.
             () = tokio::time::sleep(Duration::from_millis(20)), if !refused && listening.is_none() => {}
         }
     }
 }
 
-/// A connection, counted while it is open.
-struct Counted(Arc<Counts>);
+/// Counts a connection as open until it is dropped.
+struct OpenConnection(Arc<Counts>);
 
-impl Drop for Counted {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
         self.0.ended.fetch_add(1, Ordering::SeqCst);
@@ -166,45 +167,49 @@ impl Drop for Counted {
 
 async fn pass(client: TcpStream, mut link: Link) {
     link.counts.open.fetch_add(1, Ordering::SeqCst);
-    let _counted = Counted(link.counts.clone());
+    let _open = OpenConnection(link.counts.clone());
     let _ = client.set_nodelay(true);
-    // Nobody gets through to the server whom it cannot hear.
-    if link.way.wait_for(Way::passes_requests).await.is_err() {
+    // A client whose requests do not pass does not reach the server at all.
+    if link.mode.wait_for(LinkMode::passes_requests).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(link.server).await else { return };
     let _ = server.set_nodelay(true);
     let _ = (client.set_zero_linger(), server.set_zero_linger());
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    let (later, due) = mpsc::channel(ON_THE_WAY_MAX);
+    let (later, due) = mpsc::channel(HELD_CHUNKS_MAX);
     let mut reset = link.reset.clone();
     tokio::select! {
-        () = there(from_client, to_server, link.clone()) => {}
-        // What the server has said last arrives before the news that it hung up.
-        _ = async { tokio::join!(back(from_server, later, link.way.clone()), deliver(to_client, due, link.way.clone())) } => {}
+        () = forward_requests(from_client, to_server, link.clone()) => {}
+        // The server's last bytes arrive before the news that it has closed the connection.
+        _ = async { tokio::join!(receive_answers(from_server, later, link.mode.clone()), deliver_answers(to_client, due, link.mode.clone())) } => {}
         _ = reset.changed() => {}
     }
 }
 
-async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: Link) {
-    let (mut bytes, mut ear) = (vec![0; 1 << 16], (link.ears)());
+async fn forward_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: Link) {
+    let (mut bytes, mut listen_to) = (vec![0; 1 << 16], (link.listeners)());
     loop {
-        let said = from.read(&mut bytes).await;
-        let passed = link.way.wait_for(Way::passes_requests).await.is_ok();
-        let Ok(count @ 1..) = said else { return };
+        let received = from.read(&mut bytes).await;
+        let passed = link.mode.wait_for(LinkMode::passes_requests).await.is_ok();
+        let Ok(count @ 1..) = received else { return };
         if !passed || to.write_all(&bytes[..count]).await.is_err() {
             return;
         }
-        ear(&bytes[..count]);
+        listen_to(&bytes[..count]);
     }
 }
 
-async fn back(mut from: OwnedReadHalf, later: mpsc::Sender<(Instant, Vec<u8>)>, way: watch::Receiver<Way>) {
+async fn receive_answers(
+    mut from: OwnedReadHalf,
+    later: mpsc::Sender<(Instant, Vec<u8>)>,
+    mode: watch::Receiver<LinkMode>,
+) {
     let mut bytes = vec![0; 1 << 16];
     loop {
         let Ok(count @ 1..) = from.read(&mut bytes).await else { return };
-        let delay = match *way.borrow() {
-            Way::Late(delay) => delay,
+        let delay = match *mode.borrow() {
+            LinkMode::Late(delay) => delay,
             _ => Duration::ZERO,
         };
         if later.send((Instant::now() + delay, bytes[..count].to_vec())).await.is_err() {
@@ -213,26 +218,30 @@ async fn back(mut from: OwnedReadHalf, later: mpsc::Sender<(Instant, Vec<u8>)>, 
     }
 }
 
-async fn deliver(mut to: OwnedWriteHalf, mut due: mpsc::Receiver<(Instant, Vec<u8>)>, mut way: watch::Receiver<Way>) {
+async fn deliver_answers(
+    mut to: OwnedWriteHalf,
+    mut due: mpsc::Receiver<(Instant, Vec<u8>)>,
+    mut mode: watch::Receiver<LinkMode>,
+) {
     while let Some((at, bytes)) = due.recv().await {
         if at > Instant::now() {
             tokio::time::sleep_until(at).await;
         }
-        if way.wait_for(Way::passes_answers).await.is_err() || to.write_all(&bytes).await.is_err() {
+        if mode.wait_for(LinkMode::passes_answers).await.is_err() || to.write_all(&bytes).await.is_err() {
             return;
         }
     }
-    let _ = way.wait_for(Way::passes_answers).await;
+    let _ = mode.wait_for(LinkMode::passes_answers).await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// So long something that should not arrive is given to arrive.
+    /// How long a test waits for bytes that must not arrive.
     const A_WHILE: Duration = Duration::from_millis(50);
 
-    async fn through() -> (Proxy, TcpStream, TcpStream) {
+    async fn connect_through_proxy() -> (Proxy, TcpStream, TcpStream) {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = TcpListener::bind(local).await.unwrap();
         let proxy = Proxy::start(local, server.local_addr().unwrap()).await.unwrap();
@@ -240,58 +249,58 @@ mod tests {
         (proxy, client.unwrap(), accepted.unwrap().0)
     }
 
-    async fn hears_nothing(stream: &TcpStream) -> bool {
+    async fn receives_nothing(stream: &TcpStream) -> bool {
         tokio::time::sleep(A_WHILE).await;
         stream.try_read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    async fn says(from: &mut TcpStream, to: &mut TcpStream) {
+    async fn passes_byte(from: &mut TcpStream, to: &mut TcpStream) {
         from.write_all(b"a").await.unwrap();
         assert_eq!(to.read_u8().await.unwrap(), b'a');
     }
 
     #[tokio::test]
     async fn hv_84_one_direction_is_cut_and_the_other_is_not() {
-        let (proxy, mut client, mut server) = through().await;
-        proxy.set(Way::NoAnswers);
-        says(&mut client, &mut server).await;
+        let (proxy, mut client, mut server) = connect_through_proxy().await;
+        proxy.set(LinkMode::NoAnswers);
+        passes_byte(&mut client, &mut server).await;
         server.write_all(b"b").await.unwrap();
-        assert!(hears_nothing(&client).await);
-        proxy.set(Way::NoRequests);
+        assert!(receives_nothing(&client).await);
+        proxy.set(LinkMode::NoRequests);
         assert_eq!(client.read_u8().await.unwrap(), b'b');
-        says(&mut server, &mut client).await;
+        passes_byte(&mut server, &mut client).await;
         client.write_all(b"c").await.unwrap();
-        assert!(hears_nothing(&server).await);
-        proxy.set(Way::Open);
+        assert!(receives_nothing(&server).await);
+        proxy.set(LinkMode::Open);
         assert_eq!(server.read_u8().await.unwrap(), b'c');
     }
 
     #[tokio::test]
-    async fn hv_84_without_more_connections_those_that_are_open_go_on() {
-        let (proxy, mut client, mut server) = through().await;
-        says(&mut client, &mut server).await;
-        proxy.set(Way::NoMore);
+    async fn hv_84_open_connections_go_on_while_new_ones_are_refused() {
+        let (proxy, mut client, mut server) = connect_through_proxy().await;
+        passes_byte(&mut client, &mut server).await;
+        proxy.set(LinkMode::NoMore);
         while TcpStream::connect(proxy.address).await.is_ok() {
             tokio::task::yield_now().await;
         }
-        says(&mut client, &mut server).await;
-        says(&mut server, &mut client).await;
-        proxy.set(Way::Open);
+        passes_byte(&mut client, &mut server).await;
+        passes_byte(&mut server, &mut client).await;
+        proxy.set(LinkMode::Open);
         while TcpStream::connect(proxy.address).await.is_err() {
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test]
-    async fn hv_84_in_silence_nobody_hears_that_the_other_hung_up() {
+    async fn hv_84_in_silence_neither_side_learns_that_the_other_hung_up() {
         for client_hangs_up in [true, false] {
-            let (proxy, mut client, mut server) = through().await;
-            says(&mut client, &mut server).await;
-            proxy.set(Way::Silent);
+            let (proxy, mut client, mut server) = connect_through_proxy().await;
+            passes_byte(&mut client, &mut server).await;
+            proxy.set(LinkMode::Silent);
             let (gone, mut left) = if client_hangs_up { (client, server) } else { (server, client) };
             drop(gone);
-            assert!(hears_nothing(&left).await);
-            proxy.set(Way::Open);
+            assert!(receives_nothing(&left).await);
+            proxy.set(LinkMode::Open);
             assert!(left.read_u8().await.is_err());
         }
     }

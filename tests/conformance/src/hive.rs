@@ -1,7 +1,5 @@
-//! What every hive promises. A backend makes a fresh [`Rig`] and names it to [`hive_suite!`](crate::hive_suite).
+//! What every hive store promises. A backend makes a new [`Rig`] and names it to [`hive_suite!`](crate::hive_suite).
 
-pub mod bee;
-pub mod booking;
 pub mod engaged;
 pub mod events;
 pub mod handover;
@@ -9,98 +7,102 @@ pub mod lease;
 pub mod limit;
 pub mod lineage;
 pub mod membership;
+pub mod reservation;
 pub mod slots;
+pub mod test_member;
 
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all, ready};
 use honeyflow_hive::{HiveStore, contract::View};
 
-pub use bee::Bee;
+pub use test_member::TestMember;
 
-/// A fresh store of one backend, in which no hive was ever made and no lineage has to be waited for.
+/// A new store of one backend, in which there was no hive before, and no lineage to wait for.
 pub trait Rig: Send + Sync {
-    /// A connection of its own to the hive of that name in this store. Dropped, it is as if its process had died.
+    /// Opens a separate connection to the hive of that name in this store. Dropping it is like the death of its
+    /// process.
     fn open<'a>(&'a self, hive: &'a str) -> BoxFuture<'a, Arc<dyn HiveStore>>;
 
-    /// The store's clock steps, or, which is the same to the rules, every stored instant steps the other way: of nodes,
-    /// view, events and limits, in all hives of the rig. False if that cannot be had; the case is skipped.
+    /// Steps the store's clock. A rig may also step every stored instant the other way, which is the same to the rules:
+    /// of nodes, view, events and limits, in all hives of the rig. Returns false if that is impossible; the case is
+    /// then skipped.
     fn step_clock(&self, _by_ms: i64) -> BoxFuture<'_, bool> {
         Box::pin(ready(false))
     }
 
-    /// What the hives have recorded is no longer what the server says it is. False: skipped.
+    /// Makes the recorded lineage of the hives differ from the server's. Returns false: the case is skipped.
     fn change_lineage(&self) -> BoxFuture<'_, bool> {
         Box::pin(ready(false))
     }
 
-    /// The newest event of each hive was written by a newer version, and is of a kind that nobody here knows.
-    /// False: skipped.
+    /// Makes the newest event of each hive one of a newer version, with a kind that this version does not know. Returns
+    /// false: the case is skipped.
     fn write_newer_event(&self) -> BoxFuture<'_, bool> {
         Box::pin(ready(false))
     }
 
-    /// Everything is lost, under open connections. False: skipped.
+    /// Deletes all data, under open connections. Returns false: the case is skipped.
     fn wipe(&self) -> BoxFuture<'_, bool> {
         Box::pin(ready(false))
     }
 
-    /// Whether a new lineage is waited for. Not on SQLite: it is the same file.
+    /// Whether a node waits after a new lineage. Not on SQLite: it is the same file.
     fn waits_for_lineage(&self) -> bool {
         true
     }
 
-    /// Whether a state that went back stands still until a person has accepted it. On Redis it is a new lineage.
+    /// Whether a restored state is held until a person accepts it. On Redis it is a new lineage.
     fn holds_after_restore(&self) -> bool {
         true
     }
 }
 
-/// What a case works with.
-pub struct Table<'a> {
+/// What a case works with: a rig, and the case's name.
+pub struct TestContext<'a> {
     rig: &'a dyn Rig,
     case: &'static str,
 }
 
-/// The hive that all cases use, and its neighbour.
+/// The hive that all cases use, and a second one in the same store.
 pub const HIVE: &str = "conformance";
 pub const NEIGHBOUR: &str = "neighbour";
 
 pub const HEARTBEAT_MS: u64 = 2_000;
-/// Longer than any pause of a busy machine: where a life has to end, the clock is moved.
+/// Longer than any pause of a busy machine: where a member has to expire, the test steps the clock.
 pub const TTL_MS: u64 = 30_000;
 
-/// How many do the same at once, where a rule is about races.
+/// The number of concurrent callers, where a rule is about races.
 pub const RACERS: usize = 8;
 
-impl<'a> Table<'a> {
-    pub fn new(rig: &'a dyn Rig, case: &'static str) -> Table<'a> {
-        Table { rig, case }
+impl<'a> TestContext<'a> {
+    pub fn new(rig: &'a dyn Rig, case: &'static str) -> TestContext<'a> {
+        TestContext { rig, case }
     }
 
     pub async fn open(&self) -> Arc<dyn HiveStore> {
         self.rig.open(HIVE).await
     }
 
-    /// Joined on a connection of its own, ready and eligible.
-    pub async fn bee(&self) -> Bee {
-        let bee = self.newcomer("bee").await;
-        bee.beat().await;
-        bee
+    /// A member with its own connection, ready and eligible.
+    pub async fn member(&self) -> TestMember {
+        let member = self.newcomer("bee").await;
+        member.beat().await;
+        member
     }
 
-    /// Joined, and no more.
-    pub async fn newcomer(&self, name: &str) -> Bee {
-        Bee::join(self.open().await, name, TTL_MS).await
+    /// A member that has joined and sent no heartbeat.
+    pub async fn newcomer(&self, name: &str) -> TestMember {
+        TestMember::join(self.open().await, name, TTL_MS).await
     }
 
-    pub async fn bees(&self, count: usize) -> Vec<Bee> {
-        join_all((0..count).map(|_| self.bee())).await
+    pub async fn members(&self, count: usize) -> Vec<TestMember> {
+        join_all((0..count).map(|_| self.member())).await
     }
 
-    /// What stands, as somebody sees it who has not joined.
+    /// The view, as a process sees it that has not joined.
     pub async fn view(&self) -> View {
-        bee::view(&*self.open().await).await
+        test_member::view(&*self.open().await).await
     }
 
     pub async fn step_clock(&self, by_ms: i64) -> bool {
@@ -112,7 +114,7 @@ impl<'a> Table<'a> {
     }
 
     pub async fn write_newer_event(&self) -> bool {
-        self.or_skip(self.rig.write_newer_event().await, "this store holds kinds, not their names")
+        self.or_skip(self.rig.write_newer_event().await, "this store keeps event kinds in memory, not their names")
     }
 
     pub async fn wipe(&self) -> bool {
@@ -127,8 +129,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Makes a test of every case. `$fresh` is an async function that answers a [`Rig`](crate::hive::Rig); after `maybe` one
-/// that answers none where there is no server, having said so.
+/// Makes a test of every case. `$fresh` is an async function that returns a [`Rig`](crate::hive::Rig). After `maybe`,
+/// it returns None where there is no server, and has printed why.
 #[macro_export]
 macro_rules! hive_suite {
     (@tests $fresh:path; $($theme:ident :: $case:ident)*) => {
@@ -136,7 +138,7 @@ macro_rules! hive_suite {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let rig = $fresh().await;
-                $crate::hive::$theme::$case(&$crate::hive::Table::new(&rig, stringify!($case))).await;
+                $crate::hive::$theme::$case(&$crate::hive::TestContext::new(&rig, stringify!($case))).await;
             }
         )*
     };
@@ -145,32 +147,32 @@ macro_rules! hive_suite {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let Some(rig) = $fresh().await else { return };
-                $crate::hive::$theme::$case(&$crate::hive::Table::new(&rig, stringify!($case))).await;
+                $crate::hive::$theme::$case(&$crate::hive::TestContext::new(&rig, stringify!($case))).await;
             }
         )*
     };
     (@cases $mode:ident $fresh:path) => {
         $crate::hive_suite! { @$mode $fresh;
             membership::hv_9_join_inserts_never_upserts
-            membership::hv_9_of_many_joins_of_one_identity_one_is_answered
-            membership::hv_9_who_has_joined_is_neither_ready_nor_eligible
+            membership::hv_9_concurrent_joins_of_one_identity_admit_one
+            membership::hv_9_a_new_member_is_neither_ready_nor_eligible
             membership::hv_8_two_nodes_of_one_name_are_two_members
             membership::hv_11_a_beat_renews_the_node_alone
-            membership::hv_11_a_beat_tells_of_the_sixteen_soonest_to_expire
-            membership::hv_11_a_beat_tells_of_the_queen
+            membership::hv_11_a_beat_returns_the_sixteen_soonest_to_expire
+            membership::hv_11_a_beat_returns_the_queen
             membership::hv_10_a_read_only_beat_writes_nothing
             membership::hv_13_a_node_without_row_is_no_member
-            membership::hv_14_a_burial_names_the_beat_that_was_watched
-            membership::hv_14_an_expired_node_is_buried
-            membership::hv_14_of_many_buriers_one_buries
+            membership::hv_14_a_removal_names_the_beat_that_was_watched
+            membership::hv_14_an_expired_node_is_removed
+            membership::hv_14_concurrent_removals_remove_a_node_once
             membership::node_clock_decides_death
             membership::store_outage_buries_everyone
             membership::old_identity_after_restart
             membership::hv_15_instants_too_far_ahead_are_written_back
-            membership::hv_18_meta_is_kept_as_it_was_given
+            membership::hv_18_meta_is_stored_as_it_was_given
             membership::hv_21_leaving_deletes_the_row
             membership::hv_4_hives_do_not_see_each_other
-            lease::hv_5_look_makes_what_is_missing
+            lease::hv_5_look_creates_missing_leases
             lease::hv_5_a_lease_outlives_its_holder
             lease::hv_33_epochs_only_grow
             lease::hv_33_an_epoch_is_above_its_floor
@@ -182,59 +184,59 @@ macro_rules! hive_suite {
             lease::same_name_two_leaders
             lease::renew_matches_name_only
             lease::idle_queen_dethroned
-            lease::hv_9_who_is_not_eligible_takes_nothing
-            lease::hv_34_who_has_expired_takes_nothing
+            lease::hv_9_an_ineligible_node_takes_no_lease
+            lease::hv_34_an_expired_node_takes_no_lease
             lease::hv_35_only_the_holder_releases
-            lease::hv_55_many_leases_are_taken_at_once
-            handover::hv_36_a_hand_over_to_itself_mints_anew
-            handover::hv_36_who_is_not_eligible_may_still_mint_its_own_anew
-            handover::hv_45_a_hand_over_is_never_vacant
-            handover::hv_45_only_who_may_lead_is_an_heir
-            handover::hv_45_an_heir_is_announced_and_gets_warm
-            handover::hv_41_only_a_fence_that_holds_names_an_heir
+            lease::hv_55_many_leases_are_taken_in_one_request
+            handover::hv_36_a_transfer_to_itself_mints_a_new_epoch
+            handover::hv_36_an_ineligible_holder_may_still_mint_its_own_lease
+            handover::hv_45_a_transferred_lease_is_never_free
+            handover::hv_45_only_an_eligible_member_becomes_successor
+            handover::hv_45_a_successor_is_announced_and_becomes_warm
+            handover::hv_41_only_a_valid_fence_names_a_successor
             handover::no_word_on_exit
             events::hv_5_a_store_without_hive_shows_nothing
             events::hv_19_each_change_has_one_version_and_one_event
             events::hv_19_versions_are_gapless_while_many_change
-            events::hv_20_events_bring_the_rows_they_concern
+            events::hv_20_events_come_with_the_rows_they_concern
             events::hv_20_a_gap_is_answered_by_the_whole_view
-            events::hv_18_an_event_of_a_newer_version_is_told_all_the_same
+            events::hv_18_an_event_of_a_newer_version_is_still_delivered
             events::hv_19_old_events_are_forgotten
-            events::hv_32_history_is_told_by_lease_and_time
+            events::hv_32_history_is_filtered_by_lease_and_time
             events::missed_chore_leaves_no_trace
             events::leader_needs_to_be_reachable_to_ask_who_leads
             engaged::hv_17_alive_ready_engaged
-            engaged::hv_27_nobody_stays_engaged_longer_than_its_time
-            engaged::hv_28_the_queen_publishes_on_change_and_now_and_then
-            engaged::hv_28_the_queen_buries_as_she_counts
+            engaged::hv_27_a_node_stays_engaged_for_30_s_at_most
+            engaged::hv_28_the_queen_publishes_on_change_and_periodically
+            engaged::hv_28_the_queen_removes_nodes_as_she_counts
             engaged::paused_queen_overwrites_count
-            engaged::hv_28_only_the_queen_counts_for_all
+            engaged::hv_28_only_the_queen_publishes_counts
             lineage::hv_23_another_lineage_mints_nothing
             lineage::hv_23_a_new_lineage_is_waited_for
-            lineage::hv_23_of_many_finders_one_records
+            lineage::hv_23_concurrent_finders_record_a_lineage_once
             lineage::hv_61_a_new_bucket_in_a_new_lineage_begins_empty
             lineage::hv_23_a_hive_made_by_us_needs_no_wait
-            lineage::hv_23_a_state_that_went_back_is_held
+            lineage::hv_23_a_restored_state_waits_for_a_person
             lineage::flushall_lowers_epoch
             limit::hv_71_a_limit_is_defined_once
-            limit::hv_71_a_change_comes_into_force_later
-            limit::hv_61_a_draw_gives_half_the_pool_or_a_need_whole
+            limit::hv_71_a_change_takes_effect_later
+            limit::hv_61_a_draw_gives_half_the_pool_or_a_whole_need
             limit::hv_61_the_pool_fills_at_its_rate
-            limit::hv_61_many_draws_at_once_give_no_more
-            booking::hv_63_many_at_once_book_no_more_than_there_is
-            booking::hv_63_who_wants_too_much_gets_an_equal_part_of_the_second_after
-            booking::hv_63_a_decision_of_the_store_forgets_nothing_of_who_booked
-            booking::hv_63_what_is_booked_does_not_fill_the_pool
-            booking::hv_60_a_clock_that_went_back_books_nothing_twice
-            booking::hv_63_a_small_or_slow_limit_is_not_booked
-            lineage::hv_63_a_new_bucket_in_a_new_lineage_is_booked
+            limit::hv_61_concurrent_draws_give_no_more_than_the_pool
+            reservation::hv_63_concurrent_reservations_stay_within_the_second
+            reservation::hv_63_excess_demand_is_split_equally_in_the_second_after
+            reservation::hv_63_an_exact_take_keeps_what_nodes_have_reserved
+            reservation::hv_63_reserved_permits_do_not_fill_the_pool
+            reservation::hv_60_a_clock_that_went_back_reserves_nothing_twice
+            reservation::hv_63_a_small_or_slow_limit_is_not_reserved
+            lineage::hv_63_a_new_bucket_in_a_new_lineage_counts_as_reserved
             limit::hv_65_exact_admits_to_the_last_permit
-            limit::hv_65_many_at_once_are_counted_exactly
-            limit::hv_65_a_calendar_quota_begins_anew_with_its_window
+            limit::hv_65_concurrent_takes_are_counted_exactly
+            limit::hv_65_a_calendar_quota_restarts_with_its_window
             limit::hv_71_a_quota_that_changes_in_its_window_counts_what_was_used
             limit::hv_69_peek_takes_nothing_and_refund_gives_back
             limit::hv_70_several_limits_are_all_or_nothing
-            limit::hv_70_opposite_orders_do_not_lock_each_other_out
+            limit::hv_70_opposite_orders_do_not_deadlock
             limit::refusal_still_counts_elsewhere
             limit::double_burst_at_window_edge
             limit::long_window_lost_on_rollout
@@ -242,12 +244,12 @@ macro_rules! hive_suite {
             limit::hv_72_full_and_idle_buckets_are_swept
             limit::hv_4_limits_of_hives_are_apart
             slots::hv_68_slots_never_exceed_their_number
-            slots::hv_68_an_ask_may_be_repeated
-            slots::hv_68_slots_of_the_dead_return
-            slots::hv_68_who_has_not_joined_has_no_slots
-            slots::hv_68_fewer_slots_are_told_to_everybody
+            slots::hv_68_a_request_for_slots_may_be_repeated
+            slots::hv_68_slots_of_removed_nodes_return
+            slots::hv_68_a_node_that_has_not_joined_gets_no_slots
+            slots::hv_68_a_lower_number_of_slots_reaches_every_node
             slots::hv_68_slots_outlive_a_change_to_a_rate
-            slots::hv_72_that_a_node_has_no_slots_is_forgotten
+            slots::hv_72_a_row_without_slots_is_swept
         }
     };
     (maybe $fresh:path) => { $crate::hive_suite!(@cases maybe $fresh); };

@@ -1,4 +1,4 @@
-//! One suite per contract, run on every implementation of it.
+//! One test suite per contract, run on every implementation of it.
 
 pub mod fleet;
 pub mod hive;

@@ -1,4 +1,5 @@
-//! What every kind of step promises: one outcome per item, in order, whatever the items hold; a bad one fails alone.
+//! What every kind of step promises: one outcome per item, in order, whatever the items contain; a bad item fails
+//! alone.
 //!
 //! A kind describes itself by a [`Subject`] and calls [`suite`].
 
@@ -10,16 +11,16 @@ use honeyflow_runtime::Class;
 use honeyflow_step::{Batch, Item, Outcome, Step};
 use serde_json::{Value, json};
 
-/// Generous: it only keeps a broken step from hanging the tests.
+/// A generous limit: it only keeps a broken step from hanging the tests.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Subject {
     pub step: Arc<dyn Step>,
-    /// The n-th of many items that succeed.
+    /// Makes the n-th item that succeeds.
     pub good: fn(u32) -> Item,
-    /// What the n-th good item gives.
+    /// The output of the n-th good item.
     pub output: fn(u32) -> Document,
-    /// The n-th of many items that are rejected.
+    /// Makes the n-th item that is rejected.
     pub poison: fn(u32) -> Item,
 }
 
@@ -30,12 +31,12 @@ pub async fn suite(subject: &Subject) {
     a_bad_item_fails_alone(subject).await;
     only_bad_items_all_fail(subject).await;
     the_same_item_twice_gives_two_outcomes(subject).await;
-    a_missing_document_is_no_surprise(subject).await;
-    odd_documents_and_keys_are_no_surprise(subject).await;
+    a_missing_document_is_handled(subject).await;
+    odd_documents_and_keys_are_handled(subject).await;
     batches_at_once_do_not_mix(subject).await;
 }
 
-/// An item as a row event makes it, with key and document of one's own.
+/// An item as a row event makes it, with the given key and document.
 pub fn item(n: u32, key: &str, input: Value) -> Item {
     let event = Event {
         id: i64::from(n) + 1,
@@ -69,7 +70,7 @@ pub fn batch(items: Vec<Item>) -> Batch {
     Batch { workflow: "book".into(), step: "subject".into(), items, timeout: TIMEOUT }
 }
 
-/// Runs a batch and insists on one outcome per item.
+/// Runs a batch and asserts one outcome per item.
 pub async fn outcomes(step: &dyn Step, items: Vec<Item>) -> Vec<Outcome> {
     let count = items.len();
     let outcomes = tokio::time::timeout(TIMEOUT * 2, step.execute(batch(items))).await.expect("the step hangs");
@@ -117,22 +118,22 @@ pub async fn the_same_item_twice_gives_two_outcomes(subject: &Subject) {
     assert_eq!(given, vec![Outcome::Done((subject.output)(4)); 2]);
 }
 
-pub async fn a_missing_document_is_no_surprise(subject: &Subject) {
+pub async fn a_missing_document_is_handled(subject: &Subject) {
     let missing = |n| Item { input: None, ..(subject.good)(n) };
     let given = outcomes(&*subject.step, vec![(subject.good)(0), missing(1), (subject.good)(2)]).await;
-    assert_is_not_our_fault(&given[1]);
+    assert_done_or_rejected(&given[1]);
     assert_eq!(given[0], Outcome::Done((subject.output)(0)));
     assert_eq!(given[2], Outcome::Done((subject.output)(2)));
 }
 
-pub async fn odd_documents_and_keys_are_no_surprise(subject: &Subject) {
+pub async fn odd_documents_and_keys_are_handled(subject: &Subject) {
     let mut items: Vec<Item> =
         (0..).zip(odd_values()).map(|(n, value)| Item { input: Some(Arc::new(value)), ..(subject.good)(n) }).collect();
     items.extend((0..).zip(odd_keys()).map(|(n, key)| Item { key: key.as_str().into(), ..(subject.good)(n) }));
     let count = u32::try_from(items.len()).expect("a few dozen");
     items.push((subject.good)(count));
     let given = outcomes(&*subject.step, items).await;
-    given.iter().for_each(assert_is_not_our_fault);
+    given.iter().for_each(assert_done_or_rejected);
     assert_eq!(given.last(), Some(&Outcome::Done((subject.output)(count))), "the good item among them");
 }
 
@@ -159,8 +160,8 @@ fn assert_rejected(outcome: &Outcome) {
     }
 }
 
-/// Done or rejected, but neither a panic nor a reason to stop the workflow or to try for ever.
-fn assert_is_not_our_fault(outcome: &Outcome) {
+/// The outcome is done or rejected, but neither a panic nor a reason to stop the workflow or to retry for ever.
+fn assert_done_or_rejected(outcome: &Outcome) {
     if let Outcome::Failed(failure) = outcome {
         assert_eq!(failure.class, Class::Reject, "{failure:?}");
         assert_ne!(failure.code, "panic", "{failure:?}");

@@ -1,7 +1,7 @@
-//! What every store promises. A backend makes a fresh [`Harness`] and names it to [`store_suite!`](crate::store_suite).
+//! What every store promises. A backend makes a new [`Harness`] and names it to [`store_suite!`](crate::store_suite).
 //!
-//! Each case gets a harness of its own. Cases speak to the store through requests alone; only rows that an application
-//! would write itself come through a hook.
+//! Each case gets its own harness. Cases use the store through requests alone; only rows that an application would
+//! write come through a hook.
 
 mod admin;
 mod append;
@@ -27,10 +27,10 @@ use honeyflow_hive::{
 };
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Admin, AdminReply, NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Statement, Store, Write,
-    admin::{Again, ParkedFilter, ParkedRow},
+    Admin, AdminReply, NewEvent, Op, Poll, PollReply, RecoveredState, Reply, Request, RunKey, Statement, Store, Write,
+    admin::{ParkedFilter, ParkedRow, RetryMode},
     poll::{Level, Sweep},
-    write::{Checkpoint, Checkpointed, Parked},
+    write::{Checkpoint, CheckpointOutcome, ParkRequest},
 };
 pub use journal::*;
 pub use parked::*;
@@ -38,30 +38,30 @@ pub use poll::*;
 pub use settle::*;
 pub use signal::*;
 
-/// A store that nobody else uses, and its hive.
+/// A store that only this test uses, and its hive.
 pub struct Harness {
     pub store: Arc<dyn Store>,
     pub hive: Arc<dyn HiveStore>,
-    /// Inserts a row as an application would, naming only what is set; answers its id.
-    pub insert: Box<dyn Fn(Raw) -> BoxFuture<'static, EventId> + Send + Sync>,
-    /// Lets so much time pass on the store's clock.
+    /// Inserts a row as an application would, with only the columns that are set; returns its id.
+    pub insert: Box<dyn Fn(RawRow) -> BoxFuture<'static, EventId> + Send + Sync>,
+    /// Lets time pass on the store's clock.
     pub pass: Box<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>,
-    /// An edge statement by which the cause `7` leads to the containers `11` to `35`, if the store can have one.
+    /// An edge statement that leads from the cause `7` to the containers `11` to `35`, if the store supports edges.
     pub edge: Option<Arc<Statement>>,
-    /// Dropped last: folders and the like.
+    /// Folders and the like, dropped last.
     pub keep: Box<dyn Any + Send + Sync>,
 }
 
-/// A row as an application writes it; what is not set is left out of the insert.
+/// A row as an application writes it; columns that are not set are left out of the insert.
 #[derive(Clone, Debug, Default)]
-pub struct Raw {
+pub struct RawRow {
     pub id: Option<EventId>,
     pub kind: Option<Kind>,
     pub entity: &'static str,
     pub key: String,
     pub priority: Option<u8>,
     pub workflow: Option<&'static str>,
-    /// `ready_at`, from now on; may be in the past.
+    /// `ready_at`, relative to now; it may be in the past.
     pub ready_in_ms: Option<i64>,
     pub dedupe: Option<&'static str>,
     pub payload: Option<String>,
@@ -72,10 +72,10 @@ const FAR: EventId = EventId::MAX;
 
 impl Harness {
     pub async fn book(&self, key: &str) -> EventId {
-        (self.insert)(Raw { entity: "book", key: key.into(), ..Raw::default() }).await
+        (self.insert)(RawRow { entity: "book", key: key.into(), ..RawRow::default() }).await
     }
 
-    pub async fn raw(&self, raw: Raw) -> EventId {
+    pub async fn raw(&self, raw: RawRow) -> EventId {
         (self.insert)(raw).await
     }
 
@@ -84,7 +84,7 @@ impl Harness {
         honeyflow_hive::member::take(&*self.hive, node, LEASE).await.expect("a fresh hive gives a term")
     }
 
-    /// A fence that held until its lease was minted anew.
+    /// A fence that was valid until its lease got a new epoch.
     pub async fn stale_fence(&self) -> Fence {
         let term = self.term().await;
         let head = match self.hive.call(honeyflow_hive::Request::View).await.expect("view") {
@@ -93,7 +93,7 @@ impl Harness {
         };
         let request = honeyflow_hive::Request::HandOver {
             node: term.holder(),
-            heir: term.holder(),
+            successor: term.holder(),
             claims: vec![Claim::new(LEASE.into(), term.epoch())],
             cause: "test".into(),
             mint: Mint { lineage: head.server.into(), watched: false },
@@ -117,14 +117,14 @@ impl Harness {
         assert!(matches!(reply, Reply::Committed), "{reply:?}");
     }
 
-    pub async fn poll(&self, poll: Poll) -> Polled {
+    pub async fn poll(&self, poll: Poll) -> PollReply {
         match self.call(Request::Poll(poll)).await.expect("poll") {
             Reply::Polled(polled) => polled,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Everything that is to be done now, in the order of levels.
+    /// All events that are due now, in the order of levels.
     pub async fn waiting(&self) -> Vec<Event> {
         self.poll(everything()).await.events
     }
@@ -140,11 +140,11 @@ impl Harness {
         }
     }
 
-    pub async fn recover(&self) -> Recovered {
+    pub async fn recover(&self) -> RecoveredState {
         self.recover_shard(0).await
     }
 
-    pub async fn recover_shard(&self, shard: u16) -> Recovered {
+    pub async fn recover_shard(&self, shard: u16) -> RecoveredState {
         match self.call(Request::Recover { shard }).await.expect("recover") {
             Reply::Recovered(recovered) => recovered,
             other => panic!("{other:?}"),
@@ -165,7 +165,7 @@ impl Harness {
         }
     }
 
-    /// All that is stored, without times: two equal pictures mean that nothing has changed.
+    /// All stored data, without times: two equal texts mean that nothing has changed.
     pub async fn picture(&self) -> String {
         let sweep = Sweep { from: 0, to: FAR, room: 10_000, known: Arc::default() };
         let mut events = self.poll(Poll { sweep: Some(sweep), ..everything() }).await.events;
@@ -180,12 +180,12 @@ impl Harness {
             panic!("no history")
         };
         history.iter_mut().for_each(|run| run["ended_ms"] = 0.into());
-        let Recovered { failures, checkpoints, .. } = recovered;
+        let RecoveredState { failures, checkpoints, .. } = recovered;
         format!("{events:#?}\n{parked:#?}\n{failures:#?}\n{checkpoints:#?}\n{lag:?}\n{history:?}")
     }
 }
 
-/// A poll with room for everything, from the start.
+/// A poll with room for all rows, from the start.
 pub fn everything() -> Poll {
     Poll {
         shard: 0,
@@ -201,8 +201,8 @@ pub fn ids(events: &[Event]) -> Vec<EventId> {
     events.iter().map(|event| event.id).collect()
 }
 
-pub fn run(key: &str, workflow: &str) -> Settled {
-    Settled { tenant: "".into(), entity: "book".into(), key: key.into(), workflow: workflow.into() }
+pub fn run(key: &str, workflow: &str) -> RunKey {
+    RunKey { tenant: "".into(), entity: "book".into(), key: key.into(), workflow: workflow.into() }
 }
 
 pub fn new_event(key: &str) -> NewEvent {
@@ -222,10 +222,10 @@ pub fn new_event(key: &str) -> NewEvent {
 }
 
 pub fn retry(filter: ParkedFilter) -> Admin {
-    Admin::RetryParked { filter, again: Again::GoOn }
+    Admin::RetryParked { filter, mode: RetryMode::Continue }
 }
 
-pub fn settle(events: &[EventId], runs: &[Settled]) -> Op {
+pub fn settle(events: &[EventId], runs: &[RunKey]) -> Op {
     Op::Settle { events: events.to_vec(), runs: runs.to_vec() }
 }
 
@@ -241,7 +241,7 @@ pub fn charge(key: &str, attempts: u32) -> Op {
 }
 
 pub fn park(key: &str, workflow: &str, events: &[EventId]) -> Op {
-    Op::Park(Box::new(Parked {
+    Op::Park(Box::new(ParkRequest {
         run: run(key, workflow),
         message: None,
         events: events.to_vec(),
@@ -255,7 +255,7 @@ pub fn park(key: &str, workflow: &str, events: &[EventId]) -> Op {
     }))
 }
 
-pub fn checkpoint(key: &str, covers: &[EventId], outcome: Checkpointed, emit: Vec<NewEvent>) -> Op {
+pub fn checkpoint(key: &str, covers: &[EventId], outcome: CheckpointOutcome, emit: Vec<NewEvent>) -> Op {
     Op::Checkpoint(Box::new(Checkpoint {
         run: run(key, "index"),
         version: 2,
@@ -270,8 +270,8 @@ pub fn checkpoint(key: &str, covers: &[EventId], outcome: Checkpointed, emit: Ve
     }))
 }
 
-/// Makes a test of every case. `$fresh` is an async function that answers a [`Harness`](crate::store::Harness); after
-/// `maybe` it answers none where there is no server.
+/// Makes a test of every case. `$fresh` is an async function that returns a [`Harness`](crate::store::Harness); after
+/// `maybe`, it returns None where there is no server.
 #[macro_export]
 macro_rules! store_suite {
     (@tests $fresh:path; $($case:ident)*) => {
@@ -304,56 +304,56 @@ macro_rules! store_suite {
             ob_36_rows_up_to_the_position_are_not_read_again
             ob_36_the_newest_come_last_and_only_once
             ob_37_a_sweep_finds_an_id_below_the_position
-            ob_37_a_sweep_leaves_out_what_is_known
+            ob_37_a_sweep_skips_known_ids
             rows_that_are_passed_over_stay_where_they_are
-            a_poll_says_how_far_it_has_looked
+            a_poll_returns_how_far_it_has_looked
             ob_18_a_delayed_row_is_not_polled_before_it_is_due
             ob_18_a_due_row_is_polled_below_the_position
             an_oversized_row_is_named_and_not_read
             an_oversized_row_is_parked_whole
             ob_44_settle_deletes_exactly_the_rows_named
-            ob_44_rows_that_are_gone_are_done
+            ob_44_missing_rows_count_as_settled
             ob_44_a_stale_owner_changes_nothing
             ob_44_one_refused_write_leaves_others_alone
             every_write_may_be_repeated
             ob_48_parking_writes_the_entry_and_deletes_the_row
-            ob_48_a_row_that_owes_more_is_not_deleted
+            ob_48_a_row_with_further_obligations_is_not_deleted
             ob_48_retry_makes_an_event_for_that_workflow_alone
-            ob_48_retry_gives_all_tries_again
-            ob_48_drop_removes_what_the_filter_names
+            ob_48_retry_resets_the_attempts
+            ob_48_drop_removes_the_filtered_entries
             ob_48_parked_entries_are_paged
-            ob_49_success_heals_what_the_same_workflow_has_parked
+            ob_49_success_heals_parked_entries_of_the_same_workflow
             ob_59_parked_messages_are_kept_apart
             ob_47_charges_are_recovered_and_cleared_by_success
-            ob_61_a_shard_recovers_what_is_its_own
-            wf_80_checkpoints_are_recovered_with_what_they_cover
+            ob_61_a_shard_recovers_only_its_own_runs
+            wf_80_checkpoints_are_recovered_with_their_rows
             wf_33_emitted_events_are_stored_once
-            wf_80_a_wait_is_followed_by_its_end
-            wf_35_a_signal_is_found_by_name_and_key_until_it_runs_out
-            wf_35_a_signal_is_kept_once
-            wf_35_a_stale_owner_keeps_no_signal
+            wf_80_the_end_of_a_wait_replaces_the_wait
+            wf_35_a_signal_is_found_by_name_and_key_until_it_expires
+            wf_35_a_signal_is_stored_once
+            wf_35_a_stale_owner_stores_no_signal
             a_replaced_row_is_replaced_once
             ob_29_a_fan_out_goes_page_by_page
             ob_29_a_fan_out_waits_while_too_many_are_pending
             append_stores_events_as_they_are
             append_with_the_same_idempotency_key_is_a_repeat
             append_with_another_body_is_a_conflict
-            ob_18_what_is_done_is_not_run_again_under_its_dedupe
+            ob_18_a_finished_event_is_not_run_again_under_its_dedupe_key
             a_pause_is_stored_until_it_is_resumed
             ob_82_lag_is_counted_in_the_store
             history_events_and_tasks_are_listed
             wf_20_equal_content_keeps_its_version
-            wf_20_those_who_put_at_once_agree
-            wf_21_what_has_begun_finds_its_definition
-            wf_74_a_retried_run_is_polled_with_what_was_kept
-            wf_74_a_replay_drops_the_outputs_it_is_told_to
+            wf_20_concurrent_puts_agree
+            wf_21_a_begun_run_finds_its_definition
+            wf_74_a_retried_run_is_polled_with_its_checkpoints
+            wf_74_a_replay_drops_the_named_outputs
         }
     };
     (maybe $fresh:path) => { $crate::store_suite!(@cases maybe $fresh); };
     ($fresh:path) => { $crate::store_suite!(@cases tests $fresh); };
 }
 
-/// All cases one after the other, each on a fresh harness.
+/// Runs all cases one after the other, each on a new harness.
 pub async fn run_all<F: Future<Output = Harness>>(fresh: impl Fn() -> F) {
     crate::store_suite!(@cases run fresh);
 }

@@ -1,39 +1,39 @@
-//! What may go wrong at an event.
+//! The faults that can replace an event.
 
 use honeyflow_hive::Request;
 
 use crate::hive::{Happening, Hive, TTL};
 
-/// A question is on its way to the store, or a node is about to do something, when this happens to it.
+/// A fault that hits a request on its way to the store, or a node that is about to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The question never arrives.
+    /// The request never arrives.
     Lost,
-    /// It is done, and nobody hears of it.
+    /// The store executes the request, and the answer is lost.
     Unanswered,
-    /// It is overtaken by what others send a little later.
+    /// Requests that other nodes send a little later overtake it.
     Overtaken,
-    /// It arrives when nobody waits for the answer any more.
+    /// The request arrives when its node no longer waits for the answer.
     Late,
-    /// It is done, and done again later.
+    /// The store executes the request, and executes it again later.
     Twice,
-    /// The node stands still beyond its trust, and is back before it has expired.
+    /// The node is paused beyond its trust, and continues before it has expired.
     Nap,
-    /// The node stands still until others have its leases.
+    /// The node is paused until other nodes have its leases.
     Sleep,
     Crash,
-    /// The store's clock.
+    /// The store's clock steps one hour ahead.
     StepAhead,
     StepBack,
-    /// Another server answers, without what was written last.
+    /// Another server answers, and the last writes are lost.
     FailOver,
-    /// The same server shows what it showed before, until a person has accepted that.
+    /// The same server shows an older state, until the operator accepts that.
     Restore,
 }
 
-/// Long enough for another to do what it was to do.
+/// A delay that is long enough for another node to do the same.
 const OVERTAKEN: u64 = 600_000;
-/// What is lost with a server.
+/// How far back the writes reach that are lost with a server, in microseconds.
 pub const LOST: u64 = 300_000;
 pub const STEP_MS: i64 = 3_600_000;
 
@@ -61,32 +61,34 @@ impl Fault {
             ],
             Request::Join { .. }
             | Request::Leave { .. }
-            | Request::Bury { .. }
+            | Request::Remove { .. }
             | Request::Release { .. }
             | Request::Count { .. }
             | Request::NewLineage { .. }
-            | Request::SetHeir { .. } => &[Fault::Lost, Fault::Unanswered, Fault::Overtaken, Fault::Late, Fault::Twice],
-            // Whoever only asks hears nothing, in the one way or the other.
+            | Request::SetSuccessor { .. } => {
+                &[Fault::Lost, Fault::Unanswered, Fault::Overtaken, Fault::Late, Fault::Twice]
+            }
+            // For a read, all of these faults look the same: no answer comes.
             _ => &[Fault::Lost],
         }
     }
 }
 
 impl Hive {
-    /// What may happen instead of the next event.
+    /// The faults that may happen instead of the next event.
     pub fn faults(&self) -> Vec<Fault> {
         let Some(next) = self.next() else { return Vec::new() };
         match next {
             Happening::Arrives { request, again: false, .. } => {
                 let fits = |fault: &&Fault| match fault {
-                    // Epochs outlive a lost history by the clock: it must not step back in the same future.
+                    // After a lost history the clock makes epochs grow, so the clock must not step in the same future.
                     Fault::StepAhead | Fault::StepBack => !self.is_another() && !self.has_stepped(),
                     Fault::FailOver | Fault::Restore => !self.is_another() && !self.has_stepped(),
                     _ => true,
                 };
                 Fault::of_question(request).iter().filter(fits).copied().collect()
             }
-            // What was kept back meets another server.
+            // A delayed request may meet another server.
             Happening::Arrives { request: Request::Take { .. } | Request::HandOver { .. }, .. } => {
                 let known = !self.is_another() && !self.has_stepped();
                 known.then_some(Fault::FailOver).into_iter().collect()
@@ -105,36 +107,36 @@ impl Hive {
         }
     }
 
-    /// Whatever becomes of the next event, this happens now.
-    pub(crate) fn strikes(&mut self, fault: Fault) {
+    /// Applies the fault now.
+    pub(crate) fn apply_fault(&mut self, fault: Fault) {
         match fault {
-            Fault::StepAhead => self.steps_clock(STEP_MS),
-            Fault::StepBack => self.steps_clock(-STEP_MS),
-            Fault::FailOver => self.fails_over(),
-            Fault::Restore => self.restores(),
-            _ => self.befalls(fault),
+            Fault::StepAhead => self.step_clock(STEP_MS),
+            Fault::StepBack => self.step_clock(-STEP_MS),
+            Fault::FailOver => self.fail_over(),
+            Fault::Restore => self.restore(),
+            _ => self.apply_to_next_event(fault),
         }
     }
 
-    fn befalls(&mut self, fault: Fault) {
+    fn apply_to_next_event(&mut self, fault: Fault) {
         let Some(next) = self.take_next() else { return };
         match (fault, next) {
             (Fault::Nap | Fault::Sleep, Happening::Ticks { who } | Happening::Answers { who, .. }) => {
-                // What it was about to do it does when it wakes; what it has in hand it writes then.
+                // The node does when it wakes what it was about to do, and writes under the fences that it had.
                 let long = if fault == Fault::Nap { TTL * 9 / 10 } else { TTL * 5 / 2 };
-                self.pauses(who, long);
+                self.pause(who, long);
             }
-            (Fault::Crash, Happening::Ticks { who } | Happening::Answers { who, .. }) => self.dies(who),
+            (Fault::Crash, Happening::Ticks { who } | Happening::Answers { who, .. }) => self.kill(who),
             (_, Happening::Arrives { who, call, request, .. }) => {
                 let again =
                     |answered| Happening::Arrives { who, call, request: request.clone(), answered, again: true };
                 match fault {
-                    Fault::Unanswered => self.arrives(who, call, request, false),
+                    Fault::Unanswered => self.execute(who, call, request, false),
                     Fault::Overtaken => self.after(OVERTAKEN, again(true)),
                     Fault::Late => self.after(TTL * 6 / 5, again(true)),
                     Fault::Twice => {
                         self.after(TTL * 6 / 5, again(false));
-                        self.arrives(who, call, request, true);
+                        self.execute(who, call, request, true);
                     }
                     _ => {}
                 }

@@ -1,4 +1,4 @@
-//! Three members and a store at one instant, and what happens next.
+//! The state of the model: three members and a store at one instant, and the queue of events that follow.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,14 +23,14 @@ use crate::{Beginning, Depth, Fault, fault::LOST, node::Node};
 /// The short profile, in microseconds.
 pub const TTL: u64 = 1_500_000;
 pub const HEARTBEAT: u64 = 500_000;
-/// One way.
+/// The network latency in one direction.
 const LATENCY: u64 = 4_000;
 const SECOND: u64 = 1_000_000;
 const SOURCE: &str = "shop";
 const SHARDS: u32 = 2;
-/// Hive time when it begins.
+/// Hive time at the start of the model.
 const EPOCH_MS: u64 = 200_000_000_000;
-/// When everything is held and the last newcomer is known to all.
+/// The time at which all leases are held and all nodes know each other.
 const AT_REST: u64 = 12 * SECOND;
 
 #[derive(Clone, Debug)]
@@ -57,20 +57,20 @@ pub enum Happening {
     Wakes {
         who: usize,
     },
-    /// A person accepts what a restore has brought back.
+    /// The operator accepts the restored state.
     Accepts,
 }
 
-/// What is written under fences goes where the leases are, and is lost with them.
+/// The store: the leases and the writes under fences, which are lost together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     pub rows: Rows,
     pub accepted: BTreeMap<Name, Epoch>,
 }
 
-/// What has been seen on the way here.
+/// Which kinds of events have happened on the path to this state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct ObservedEvents {
     pub buried: bool,
     pub taken: bool,
     pub handed_over: bool,
@@ -83,7 +83,7 @@ pub struct Hive {
     pub now: u64,
     pub nodes: Vec<Node>,
     pub(crate) store: Arc<Store>,
-    /// As it was, by when; no further back than what can be lost.
+    /// Earlier states of the store by time, no further back than what can be lost.
     past: Vec<(u64, Arc<Store>)>,
     queue: BTreeMap<(u64, u64), Happening>,
     number: u64,
@@ -93,9 +93,9 @@ pub struct Hive {
     pub(crate) minted: BTreeMap<Name, Epoch>,
     pub(crate) beaten: BTreeMap<NodeId, u64>,
     pub(crate) events_read: u64,
-    pub(crate) seen: Seen,
+    pub(crate) seen: ObservedEvents,
     pub(crate) breaches: Vec<Breach>,
-    /// Nobody says anything before the hive is at rest.
+    /// Whether breaches are recorded: not before the hive is at rest.
     pub(crate) judged: bool,
     depth: Depth,
     faults_left: u32,
@@ -105,7 +105,7 @@ pub struct Hive {
 }
 
 impl Hive {
-    /// Started one after the other, and left alone until nothing changes any more.
+    /// Starts the nodes one after the other, and runs until the hive is at rest.
     pub fn begin(beginning: &Beginning) -> Hive {
         let Beginning { drifts, queen_died, depth } = *beginning;
         let nodes = drifts.iter().enumerate().map(|(number, drift)| Node::new(number, *drift)).collect();
@@ -122,7 +122,7 @@ impl Hive {
             minted: BTreeMap::new(),
             beaten: BTreeMap::new(),
             events_read: 0,
-            seen: Seen::default(),
+            seen: ObservedEvents::default(),
             breaches: Vec::new(),
             judged: false,
             depth,
@@ -133,16 +133,16 @@ impl Hive {
         };
         for who in 0..hive.nodes.len() {
             let shards = Input::Shards { source: SOURCE.into(), count: SHARDS, pinned_only: false };
-            hive.hears(who, shards);
+            hive.deliver(who, shards);
             let node = hive.nodes[who].fresh_identity();
             hive.after(who as u64 * 150_000, Happening::Identifies { who, node });
         }
         hive.until(AT_REST);
-        assert!(hive.vacant().is_empty(), "at rest nobody holds {:?}", hive.vacant());
-        (hive.seen, hive.judged) = (Seen::default(), true);
+        assert!(hive.vacant().is_empty(), "at rest no node holds {:?}", hive.vacant());
+        (hive.seen, hive.judged) = (ObservedEvents::default(), true);
         let reigns = |node: &Node| node.fences(hive.now).any(|fence| &**fence.lease() == QUEEN);
         if let Some(queen) = hive.nodes.iter().position(reigns).filter(|_| queen_died) {
-            hive.dies(queen);
+            hive.kill(queen);
         }
         hive.fails_until = hive.now + micros(depth.first_within);
         hive.seal();
@@ -153,7 +153,7 @@ impl Hive {
         (EPOCH_MS + self.now / 1000).saturating_add_signed(self.offset_ms)
     }
 
-    /// Everything has been judged.
+    /// Whether this future has been checked to its end.
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -174,7 +174,7 @@ impl Hive {
         self.offset_ms != 0
     }
 
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ObservedEvents {
         self.seen
     }
 
@@ -188,30 +188,30 @@ impl Hive {
         Some(happening)
     }
 
-    pub fn goes(&mut self) {
+    pub fn step(&mut self) {
         if let Some(happening) = self.take_next() {
-            self.happens(happening);
+            self.process(happening);
             self.judge();
         }
     }
 
-    pub fn fails(&mut self, fault: Fault) {
+    pub fn inject(&mut self, fault: Fault) {
         self.faults_left -= 1;
         self.fails_until = self.now + micros(self.depth.next_within);
-        self.strikes(fault);
+        self.apply_fault(fault);
         self.judge();
         if self.faults_left == 0 {
-            self.rests();
+            self.recover();
         }
     }
 
-    /// Faults are over; the hive must heal.
-    pub fn rests(&mut self) {
+    /// Runs on without faults; the hive must recover.
+    pub fn recover(&mut self) {
         self.over = true;
         let awake = self.nodes.iter().filter(|node| node.alive).map(|node| node.paused_until);
         let late = self.queue.iter().filter(|(_, happening)| matches!(happening, Happening::Arrives { .. }));
         let calm_at = awake.chain(late.map(|((at, _), _)| *at)).fold(self.now, u64::max);
-        // What is on its way is still to be heard, and followed by a beat of everybody.
+        // Requests in flight still have to arrive, followed by a heartbeat of every node.
         self.until(calm_at + HEARTBEAT * 3 / 2);
         let troubled = self.is_another() || self.has_stepped();
         let limit = TTL * 2 + SECOND + if troubled { TTL } else { 0 };
@@ -226,7 +226,7 @@ impl Hive {
 
     fn until(&mut self, end: u64) {
         while self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
-            self.goes();
+            self.step();
         }
         self.now = self.now.max(end);
     }
@@ -236,22 +236,22 @@ impl Hive {
         self.queue.insert((self.now + wait, self.number), happening);
     }
 
-    fn happens(&mut self, happening: Happening) {
+    fn process(&mut self, happening: Happening) {
         match happening {
             Happening::Ticks { who } => {
                 if self.nodes[who].ticks_at <= self.now {
                     self.nodes[who].ticks_at = u64::MAX;
-                    self.hears(who, Input::Tick);
+                    self.deliver(who, Input::Tick);
                 }
             }
-            Happening::Arrives { who, call, request, answered, .. } => self.arrives(who, call, request, answered),
-            Happening::Answers { who, call, result } => self.hears(who, Input::Answer { call, result }),
-            Happening::Identifies { who, node } => self.hears(who, Input::Identity(node)),
+            Happening::Arrives { who, call, request, answered, .. } => self.execute(who, call, request, answered),
+            Happening::Answers { who, call, result } => self.deliver(who, Input::Answer { call, result }),
+            Happening::Identifies { who, node } => self.deliver(who, Input::Identity(node)),
             Happening::Wakes { who } => {
                 for fence in std::mem::take(&mut self.nodes[who].in_hand) {
-                    self.writes(&fence);
+                    self.write_under(&fence);
                 }
-                self.hears(who, Input::Tick);
+                self.deliver(who, Input::Tick);
             }
             Happening::Accepts => {
                 let accept = Request::AcceptRestore { cause: "a person".into() };
@@ -264,14 +264,14 @@ impl Hive {
 
     fn store_mut(&mut self) -> &mut Store {
         let kept = self.now.saturating_sub(LOST);
-        // The last one before what can be lost is what is left.
+        // Keep the last state that cannot be lost, and all later ones.
         let before = self.past.iter().rposition(|(at, _)| *at <= kept).unwrap_or(0);
         self.past.drain(..before);
         self.past.push((self.now, Arc::clone(&self.store)));
         Arc::make_mut(&mut self.store)
     }
 
-    pub(crate) fn arrives(&mut self, who: usize, call: u64, request: Request, answered: bool) {
+    pub(crate) fn execute(&mut self, who: usize, call: u64, request: Request, answered: bool) {
         let beats = match &request {
             Request::Beat { node, read_only: false, .. } | Request::Join { node, .. } => Some(*node),
             _ => None,
@@ -281,7 +281,8 @@ impl Hive {
         }
         let hive_ms = self.hive_ms();
         let result = self.store_mut().rows.apply(hive_ms, request);
-        // One that comes again, or after its node was buried, renews nothing; a join that was given up is nobody's life.
+        // A heartbeat that is repeated, or comes after its node was removed, renews nothing. A join that its node gave
+        // up does not count either.
         let renewed = match &result {
             Ok(Reply::Joined(_)) => true,
             Ok(Reply::Beat(status)) => status.renewed,
@@ -297,11 +298,11 @@ impl Hive {
         }
     }
 
-    fn hears(&mut self, who: usize, input: Input) {
+    fn deliver(&mut self, who: usize, input: Input) {
         if !self.nodes[who].alive {
             return;
         }
-        // It hears it when it wakes.
+        // A paused node receives it when it wakes.
         if self.nodes[who].paused_until > self.now {
             let wait = self.nodes[who].paused_until - self.now + 1;
             let happening = match input {
@@ -315,7 +316,7 @@ impl Hive {
             return self.after(wait, happening);
         }
         let mut effects = Vec::new();
-        self.nodes[who].hears(input, self.now, &mut effects);
+        self.nodes[who].deliver(input, self.now, &mut effects);
         for effect in effects {
             self.carry_out(who, effect);
         }
@@ -338,47 +339,47 @@ impl Hive {
             }
             Effect::Leave { held, .. } => {
                 let mut more = Vec::new();
-                self.nodes[who].hears(Input::Left(held), self.now, &mut more);
+                self.nodes[who].deliver(Input::Left(held), self.now, &mut more);
                 for effect in more {
                     self.carry_out(who, effect);
                 }
             }
             Effect::Trust(until) => self.judge_trust(who, until),
-            Effect::Refused(_) | Effect::Left => self.dies(who),
+            Effect::Refused(_) | Effect::Left => self.kill(who),
             _ => {}
         }
     }
 
-    pub(crate) fn dies(&mut self, who: usize) {
+    pub(crate) fn kill(&mut self, who: usize) {
         self.nodes[who].alive = false;
     }
 
-    /// With what it has in hand.
-    pub(crate) fn pauses(&mut self, who: usize, long: u64) {
+    /// Pauses the node. It keeps the fences that it has.
+    pub(crate) fn pause(&mut self, who: usize, long: u64) {
         let in_hand = self.nodes[who].fences(self.now).collect();
         let node = &mut self.nodes[who];
         (node.in_hand, node.paused_until, node.ticks_at) = (in_hand, self.now + long, u64::MAX);
         self.after(long, Happening::Wakes { who });
     }
 
-    pub(crate) fn steps_clock(&mut self, by_ms: i64) {
+    pub(crate) fn step_clock(&mut self, by_ms: i64) {
         self.offset_ms += by_ms;
     }
 
-    pub(crate) fn fails_over(&mut self) {
+    pub(crate) fn fail_over(&mut self) {
         self.servers += 1;
-        self.goes_back();
+        self.lose_recent_writes();
         let server = format!("server-{}", self.servers);
         Arc::make_mut(&mut self.store).rows.move_to_server(&server);
     }
 
-    pub(crate) fn restores(&mut self) {
+    pub(crate) fn restore(&mut self) {
         self.restored = true;
-        self.goes_back();
+        self.lose_recent_writes();
         self.after(SECOND, Happening::Accepts);
     }
 
-    fn goes_back(&mut self) {
+    fn lose_recent_writes(&mut self) {
         let kept = self.now.saturating_sub(LOST);
         let found = self.past.iter().find(|(at, _)| *at >= kept);
         if let Some((_, store)) = found {
@@ -397,7 +398,7 @@ impl Hive {
         shards.chain([QUEEN.into()]).collect()
     }
 
-    /// Held by nobody who lives and is awake.
+    /// The leases that no running node holds.
     pub fn vacant(&self) -> BTreeSet<Name> {
         let mut vacant = Hive::leases();
         for node in self.nodes.iter().filter(|node| node.is_up(self.now)) {
@@ -406,7 +407,7 @@ impl Hive {
         vacant
     }
 
-    /// States are told apart by everything that decides what can happen next.
+    /// Computes the digest of everything that decides what can happen next. It distinguishes the states.
     pub fn seal(&mut self) {
         struct Digest(Xxh3);
         impl Write for Digest {

@@ -1,4 +1,4 @@
-//! Asks the invariants, after every event.
+//! Checks the invariants after every event.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use honeyflow_hive::{
 };
 use honeyflow_invariant::{
     Breach,
-    fence::Accepted,
+    fence::AcceptedWrite,
     hive::{
-        Minted, Reign, accepted_epochs_never_fall, epochs_grow, leases_are_held, nobody_alive_is_buried,
-        reigns_do_not_overlap, trust_ends_before_expiry,
+        MintedLease, TermInterval, accepted_epochs_never_fall, epochs_grow, leases_are_held, no_live_member_is_removed,
+        terms_do_not_overlap, trust_ends_before_expiry,
     },
 };
 use honeyflow_runtime::Moment;
@@ -28,33 +28,40 @@ impl Hive {
         self.breaches.iter().find(|breach| breach.id == rule).map_or_else(String::new, ToString::to_string)
     }
 
-    fn found(&mut self, breaches: impl IntoIterator<Item = Breach>) {
+    fn record_breaches(&mut self, breaches: impl IntoIterator<Item = Breach>) {
         if self.judged {
             self.breaches.extend(breaches);
         }
     }
 
-    /// Whoever holds a term writes under it at every moment; no two hold one of the same lease.
+    /// Lets every holder of a term write under it at every moment, and checks that no two nodes hold the same lease.
     pub(crate) fn judge(&mut self) {
-        let mut reigns: Vec<Reign> = Vec::new();
+        let mut reigns: Vec<TermInterval> = Vec::new();
         let mut writes: Vec<Fence> = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
             for fence in node.fences(self.now) {
                 let (lease, epoch) = (fence.lease().to_string(), fence.epoch());
-                reigns.push(Reign { lease, epoch, holder: number.to_string(), from: self.now, until: self.now + 1 });
+                reigns.push(TermInterval {
+                    lease,
+                    epoch,
+                    holder: number.to_string(),
+                    from: self.now,
+                    until: self.now + 1,
+                });
                 if node.is_up(self.now) {
                     writes.push(fence);
                 }
             }
         }
-        // What a restore brought back may be held twice until it is found: a person is asked for that reason.
+        // After a restore a lease may be held twice until it is noticed. That is why the operator has to accept a
+        // restore.
         if !self.is_restored() {
-            self.found(reigns_do_not_overlap(&reigns));
+            self.record_breaches(terms_do_not_overlap(&reigns));
         }
-        writes.iter().for_each(|fence| self.writes(fence));
+        writes.iter().for_each(|fence| self.write_under(fence));
     }
 
-    pub(crate) fn writes(&mut self, fence: &Fence) {
+    pub(crate) fn write_under(&mut self, fence: &Fence) {
         if !self.store.rows.holds(fence) {
             self.seen.refused |= self.judged;
             return;
@@ -64,11 +71,11 @@ impl Hive {
             return;
         }
         let before = Arc::make_mut(&mut self.store).accepted.insert(lease.clone(), epoch).unwrap_or(Epoch(0));
-        let history = [before, epoch].map(|epoch| Accepted { lease: lease.clone(), epoch });
-        self.found(accepted_epochs_never_fall(&history));
+        let history = [before, epoch].map(|epoch| AcceptedWrite { lease: lease.clone(), epoch });
+        self.record_breaches(accepted_epochs_never_fall(&history));
     }
 
-    /// What the store has written since the last time.
+    /// Reads the events that the store has written since the last call.
     pub(crate) fn read_events(&mut self) {
         let hive_ms = self.hive_ms();
         let read = Request::Events { after: self.events_read, max: u32::MAX };
@@ -77,7 +84,7 @@ impl Hive {
                 self.events_read = news.head.version;
                 news.events
             }
-            // After a jump of the version the gap is no fault: only the newest is new.
+            // After a jump of the version the gap is expected: only the newest event is new.
             Ok(Reply::View(view)) if view.head.version != self.events_read => {
                 self.events_read = view.head.version;
                 let newest = Request::History { lease: None, until_ms: None, max: 1 };
@@ -88,10 +95,10 @@ impl Hive {
             }
             _ => Vec::new(),
         };
-        events.into_iter().for_each(|event| self.hear_of(event));
+        events.into_iter().for_each(|event| self.on_event(event));
     }
 
-    fn hear_of(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) {
         match (event.kind, event.lease, event.epoch, event.node) {
             (kind @ (EventKind::Taken | EventKind::HandedOver), Some(lease), Some(epoch), Some(node)) => {
                 self.seen.taken |= kind == EventKind::Taken;
@@ -103,7 +110,7 @@ impl Hive {
                 if let Some(beaten_at) = self.beaten.remove(&node) {
                     // The store counts whole milliseconds.
                     let silent_ms = (self.now - beaten_at).div_ceil(1000);
-                    self.found(nobody_alive_is_buried(&node.to_string(), silent_ms, TTL / 1000));
+                    self.record_breaches(no_live_member_is_removed(&node.to_string(), silent_ms, TTL / 1000));
                 }
             }
             (EventKind::Lineage, ..) => self.seen.lineage = true,
@@ -113,11 +120,11 @@ impl Hive {
 
     fn note_mint(&mut self, lease: &Name, epoch: Epoch, holder: &str) {
         let last = self.minted.insert(lease.clone(), epoch);
-        let minted = |epoch, holder: &str| Minted { lease: lease.to_string(), epoch, holder: holder.to_owned() };
-        // Who had the last one does not matter here: an epoch that comes twice is a breach whoever has it.
-        let history: Vec<Minted> =
+        let minted = |epoch, holder: &str| MintedLease { lease: lease.to_string(), epoch, holder: holder.to_owned() };
+        // The previous holder does not matter here: an epoch that is minted twice is a breach in any case.
+        let history: Vec<MintedLease> =
             last.map(|last| minted(last, "before")).into_iter().chain([minted(epoch, holder)]).collect();
-        self.found(epochs_grow(&history));
+        self.record_breaches(epochs_grow(&history));
     }
 
     pub(crate) fn judge_trust(&mut self, who: usize, until: Moment) {
@@ -129,13 +136,13 @@ impl Hive {
         let Ok(Reply::View(view)) = Arc::make_mut(&mut self.store).rows.apply(hive_ms, Request::View) else { return };
         let Some(row) = view.nodes.iter().find(|row| row.id == id) else { return };
         let expires = self.now.saturating_add_signed((row.expires_ms.cast_signed() - hive_ms.cast_signed()) * 1000);
-        self.found(trust_ends_before_expiry(&who.to_string(), until, expires));
+        self.record_breaches(trust_ends_before_expiry(&who.to_string(), until, expires));
     }
 
     pub(crate) fn judge_vacancy(&mut self, since: u64, limit: u64) {
         let vacant = self.vacant();
         let vacant: Vec<&str> = vacant.iter().map(|lease| &**lease).collect();
         let after_ms = (self.now - since) / 1000;
-        self.found(leases_are_held(&vacant, after_ms, limit / 1000));
+        self.record_breaches(leases_are_held(&vacant, after_ms, limit / 1000));
     }
 }

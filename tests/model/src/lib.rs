@@ -1,12 +1,13 @@
-//! The hive under a model checker: every way in which so many faults can fall into the life of a small hive.
+//! The hive under a model checker: it explores every way in which a bounded number of faults can hit a small hive.
 //!
-//! Nothing is rewritten: three shipped [`Member`](honeyflow_hive::Member)s talk to the memory backend's rows, which are the
-//! contract as a pure function. A hive that has come to rest (a queen and two shards held, clocks up to five per cent
-//! apart) goes on event by event; at each event the checker may let it happen or let a [`Fault`] happen instead. Between
-//! faults everything is determined, so the states that are explored are exactly the places and kinds of faults.
+//! The model uses the shipped code: three [`Member`](honeyflow_hive::Member)s talk to the rows of the memory backend,
+//! which are the contract as a pure function. The model starts with a hive at rest (a queen and two shards are held,
+//! clocks differ by up to five per cent) and continues event by event. At each event the checker may let it happen or
+//! inject a [`Fault`] instead. Between faults everything is deterministic, so the explored states are exactly the
+//! positions and kinds of faults.
 //!
-//! How far is looked is said by [`Depth`]: how many faults, how long the first may be awaited (more than one heartbeat: a
-//! hive at rest repeats itself) and how long each next one. After the last fault the hive runs on until it must have healed.
+//! [`Depth`] bounds the exploration: how many faults, how late the first may come (more than one heartbeat, as a hive
+//! at rest repeats itself) and how late each next one. After the last fault the hive runs until it must have recovered.
 
 mod fault;
 mod hive;
@@ -20,7 +21,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 pub use fault::Fault;
 pub use hive::Hive;
 
-/// How far is looked.
+/// The bounds of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Depth {
     pub faults: u32,
@@ -28,19 +29,20 @@ pub struct Depth {
     pub next_within: Duration,
 }
 
-/// Where futures begin.
+/// The state in which an exploration begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Beginning {
-    /// Of clocks, per mille.
+    /// The drift of each node's clock, per mille.
     pub drifts: [i64; 3],
-    /// She has just died; else the hive is at rest.
+    /// Whether the queen has just died; otherwise the hive is at rest.
     pub queen_died: bool,
     pub depth: Depth,
 }
 
-/// Two faults wherever they fall into a heartbeat of a hive at rest and the 2 s after it, and two that fall close to each
-/// other into a succession. Clocks: exact, the queen's slow, the queen's fast; in a succession exact, and those of her
-/// successors apart, so that one of them asks while the other takes.
+/// The explorations that run as tests: two faults anywhere in a heartbeat of a hive at rest and the 2 s after it, and
+/// two faults close to each other during a succession. Clocks at rest: exact, the queen's slow, the queen's fast.
+/// Clocks in a succession: exact, and those of the two other nodes apart, so that one reads the lease while the other
+/// takes it.
 pub const TESTED: [Beginning; 5] = {
     const fn depth(first_ms: u64, next_ms: u64) -> Depth {
         Depth { faults: 2, first_within: Duration::from_millis(first_ms), next_within: Duration::from_millis(next_ms) }
@@ -55,23 +57,23 @@ pub const TESTED: [Beginning; 5] = {
     ]
 };
 
-/// What the checker chooses from.
+/// A choice of the checker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
     /// The next event happens.
     Goes,
     Fails(Fault),
-    /// No fault comes any more.
+    /// No further fault comes.
     Rests,
 }
 
 pub struct Futures {
     pub beginnings: Vec<Beginning>,
-    /// Switched on in every thread of the checker.
+    /// The planted bug that is switched on in every thread of the checker.
     pub bug: Option<&'static str>,
 }
 
-/// In this thread.
+/// Plants the bug in this thread.
 #[cfg(feature = "planted")]
 fn plant(bug: Option<&'static str>) {
     honeyflow_hive::planted::plant(bug);
@@ -105,9 +107,9 @@ impl Model for Futures {
         plant(self.bug);
         let mut next = hive.clone();
         match choice {
-            Choice::Goes => next.goes(),
-            Choice::Fails(fault) => next.fails(fault),
-            Choice::Rests => next.rests(),
+            Choice::Goes => next.step(),
+            Choice::Fails(fault) => next.inject(fault),
+            Choice::Rests => next.recover(),
         }
         next.seal();
         Some(next)
@@ -121,7 +123,7 @@ impl Model for Futures {
             Property::always("HI-4", |_, hive: &Hive| hive.keeps("HI-4")),
             Property::always("HI-5", |_, hive: &Hive| hive.keeps("HI-5")),
             Property::always("HI-10", |_, hive: &Hive| hive.keeps("HI-10")),
-            Property::sometimes("somebody is buried", |_, hive: &Hive| hive.seen().buried),
+            Property::sometimes("a node is removed", |_, hive: &Hive| hive.seen().buried),
             Property::sometimes("a lease is taken", |_, hive: &Hive| hive.seen().taken),
             Property::sometimes("a lease is handed over", |_, hive: &Hive| hive.seen().handed_over),
             Property::sometimes("a stale write is refused", |_, hive: &Hive| hive.seen().refused),
@@ -130,31 +132,35 @@ impl Model for Futures {
     }
 }
 
-/// What came of it.
+/// The result of an exploration.
 #[derive(Debug)]
-pub struct Explored {
+pub struct Exploration {
     pub states: usize,
     pub deepest: usize,
-    /// The rules that were broken, each with the shortest known way there.
+    /// The rules that were broken, each with the shortest known path to the breach.
     pub broken: Vec<(&'static str, Vec<Choice>, String)>,
-    /// What should have happened at least once, and never did.
+    /// The properties that should have occurred at least once and never did.
     pub missed: Vec<&'static str>,
 }
 
-impl Explored {
+impl Exploration {
     pub fn holds(&self) -> bool {
         self.broken.is_empty() && self.missed.is_empty()
     }
 }
 
-/// Explores everything, or until a rule is broken.
-pub fn explore(futures: Futures) -> Explored {
+/// Explores all futures, or stops when a rule is broken.
+pub fn explore(futures: Futures) -> Exploration {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let properties = futures.properties();
     let checker = futures.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
     let mut found = checker.discoveries();
-    let mut explored =
-        Explored { states: checker.unique_state_count(), deepest: checker.max_depth(), broken: vec![], missed: vec![] };
+    let mut explored = Exploration {
+        states: checker.unique_state_count(),
+        deepest: checker.max_depth(),
+        broken: vec![],
+        missed: vec![],
+    };
     for property in properties {
         let path = found.remove(property.name);
         match (property.expectation, path) {

@@ -1,4 +1,5 @@
-//! `model [--faults N] [--first MS] [--next MS] [--bug NAME]`: explores the hive's futures; exits with 1 if a rule breaks.
+//! `model [--faults N] [--first MS] [--next MS] [--bug NAME]`: explores the hive's futures; exits with 1 if a rule
+//! breaks.
 
 use std::{
     process::ExitCode,
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
         }
     };
     if bug.is_some() && !cfg!(feature = "planted") {
-        eprintln!("model: bugs are only in builds with `--features planted`, which a release refuses");
+        eprintln!("model: planted bugs need a build with `--features planted`, which a release refuses");
         return ExitCode::from(2);
     }
     let began = Instant::now();
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
         println!("{rule} is broken: {breach}\n  by {choices:?}");
     }
     for missed in &explored.missed {
-        println!("it never happened that {missed}");
+        println!("never happened: {missed}");
     }
     let took = began.elapsed().as_secs_f64();
     for Beginning { drifts, queen_died, depth: Depth { faults, first_within, next_within } } in beginnings {
@@ -44,7 +45,7 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<(Vec<Beginning>, Opti
     let (mut beginnings, mut bug) = (TESTED.to_vec(), None);
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
-        let number = || value.parse::<u32>().map_err(|_| format!("`{value}` is no number"));
+        let number = || value.parse::<u32>().map_err(|_| format!("`{value}` is not a number"));
         match word.as_str() {
             "--faults" => each(&mut beginnings, |depth, number| depth.faults = number, number()?),
             "--first" => each(&mut beginnings, |depth, number| depth.first_within = millis(number), number()?),

@@ -1,4 +1,4 @@
-//! One of the three: the shipped member, with a clock of its own.
+//! One of the three nodes: the shipped member, with its own clock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::hive::{HEARTBEAT, TTL};
 
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Shared between futures until something happens to it in one of them.
+    /// Futures share it until it changes in one of them.
     member: Arc<Member>,
     pub alive: bool,
     pub paused_until: u64,
     pub ticks_at: u64,
-    /// Drawn from living terms before it stood still: written when it wakes.
+    /// Fences of terms that were alive before the node was paused. It writes under them when it wakes.
     pub in_hand: Vec<Fence>,
     number: usize,
     identities: u64,
@@ -58,7 +58,7 @@ impl Node {
         self.alive && self.paused_until <= now
     }
 
-    pub fn hears(&mut self, input: Input, now: u64, effects: &mut Vec<Effect>) {
+    pub fn deliver(&mut self, input: Input, now: u64, effects: &mut Vec<Effect>) {
         let local = self.local(now);
         Arc::make_mut(&mut self.member).step(input, local, effects);
     }
@@ -67,10 +67,10 @@ impl Node {
         self.world(self.member.wake_at())
     }
 
-    /// Of the terms that are alive by its own clock, standing still or not.
+    /// The fences of the terms that are alive by the node's own clock, whether it is paused or not.
     pub fn fences(&self, now: u64) -> impl Iterator<Item = Fence> + '_ {
         let local = self.local(now);
-        // Only asked, never told that it is dead: other futures share it.
+        // The term is only read, never ended, because other futures share it.
         let lives = move |term: &&Term| self.alive && local < term.until();
         self.member.terms().filter(lives).filter_map(move |term| term.fence_at(local))
     }
@@ -80,7 +80,7 @@ impl Node {
         Moment(u64::try_from(passed + passed * i128::from(self.drift) / 1000 + 1_000_000).unwrap_or(0))
     }
 
-    /// The first moment at which its clock shows at least that.
+    /// The first moment of simulated time at which the node's clock shows at least `local`.
     pub fn world(&self, local: Moment) -> u64 {
         if local == Moment::FAR {
             return u64::MAX;

@@ -25,7 +25,7 @@ const FLAGS: &[&str] = &[
     "--window-size=1400,1000",
 ];
 
-/// What is needed and not installed.
+/// The program that is needed and not installed, if any.
 pub fn missing() -> Option<&'static str> {
     ["chromium", "chromedriver"].into_iter().find(|program| find(program).is_none())
 }
@@ -39,23 +39,24 @@ pub struct Browser {
     driver: Child,
     address: String,
     session: String,
-    /// Its profile; removed after the browser has ended.
+    /// The browser's profile; removed after the browser has ended.
     _profile: tempfile::TempDir,
 }
 
-/// The driver takes one free port of two kinds of addresses, and ends if somebody has the second by then.
+/// The driver takes a free port of one address family, and ends if another program has the same port of the other
+/// family.
 const STARTS_MAX: usize = 5;
 
 impl Browser {
     pub fn start() -> Result<Browser, String> {
-        let mut said = String::new();
+        let mut last_error = String::new();
         for _ in 0..STARTS_MAX {
             match Browser::start_once() {
                 Ok(browser) => return Ok(browser),
-                Err(why) => said = why,
+                Err(why) => last_error = why,
             }
         }
-        Err(said)
+        Err(last_error)
     }
 
     fn start_once() -> Result<Browser, String> {
@@ -67,9 +68,9 @@ impl Browser {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
-            .map_err(|error| format!("chromedriver cannot be started: {error}"))?;
+            .map_err(|error| format!("cannot start chromedriver: {error}"))?;
         let port = port_of(&mut driver);
-        // From here on dropping ends what was started.
+        // From here on, dropping the value ends the processes.
         let mut browser = Browser { driver, address: String::new(), session: String::new(), _profile: profile };
         browser.address = format!("127.0.0.1:{}", port?);
         let mut flags: Vec<String> = FLAGS.iter().map(ToString::to_string).collect();
@@ -98,19 +99,19 @@ impl Browser {
         self.call("url", &json!({ "url": url })).map(|_| ())
     }
 
-    /// What a script returns.
+    /// Runs a script and returns its result.
     pub fn script(&self, text: &str) -> Result<Value, String> {
         self.call("execute/sync", &json!({ "script": text, "args": [] }))
     }
 
-    /// The text of the element with this id; nothing if there is none.
+    /// The text of the element with this id; empty if there is none.
     pub fn text(&self, id: &str) -> Result<String, String> {
         let value =
             self.script(&format!("const e = document.getElementById('{id}'); return e ? e.textContent : ''"))?;
         Ok(value.as_str().unwrap_or_default().trim().to_owned())
     }
 
-    /// Key by key, as a person types; what stood there before is gone.
+    /// Replaces the text of an input key by key, as a person types.
     pub fn type_into(&self, id: &str, text: &str) -> Result<(), String> {
         let found = self.call("element", &json!({ "using": "css selector", "value": format!("#{id}") }))?;
         let element = found.as_object().and_then(|found| found.values().next()).and_then(Value::as_str);
@@ -119,7 +120,7 @@ impl Browser {
         self.call(&format!("element/{element}/value"), &json!({ "text": text })).map(|_| ())
     }
 
-    /// What the browser has complained about since it was last asked: errors of scripts, refusals by the page's policy.
+    /// The browser's log since the last call: errors of scripts, refusals by the page's policy.
     pub fn complaints(&self) -> Result<Vec<String>, String> {
         let entries = self.call("se/log", &json!({ "type": "browser" }))?;
         let entries = entries.as_array().cloned().unwrap_or_default();
@@ -132,7 +133,7 @@ impl Drop for Browser {
         if !self.session.is_empty() {
             let _ = http::request(&self.address, "DELETE", &format!("/session/{}", self.session), None);
         }
-        // The browser too, where no session ends it: killed alone, the driver would leave it behind.
+        // Kills the browser, too, if no session has ended it: the driver alone would leave it behind.
         let _ = kill_process_group(Pid::from_child(&self.driver), Signal::KILL);
         let _ = self.driver.wait();
     }
@@ -146,7 +147,7 @@ fn port_of(driver: &mut Child) -> Result<u16, String> {
         let (_, port) = line.split_once("successfully on port ")?;
         port.trim_end_matches('.').parse().ok()
     });
-    // Read on, so that it never writes into a full or closed pipe.
+    // Reads on, so that the driver never writes into a full or closed pipe.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     port.ok_or_else(|| "chromedriver ended without a port".to_owned())
 }

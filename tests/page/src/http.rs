@@ -1,4 +1,4 @@
-//! The little of HTTP that is needed here: one request with JSON over one connection.
+//! The part of HTTP that is needed here: one request with JSON over one connection.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -32,7 +32,7 @@ pub fn request(address: &str, method: &str, path: &str, body: Option<&Value>) ->
     })
 }
 
-/// The body, by its length where it is told: chromedriver leaves the connection open.
+/// Reads the body, by its length if there is one: chromedriver leaves the connection open.
 fn read(stream: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
     let mut length = None;
     loop {

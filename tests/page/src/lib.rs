@@ -1,12 +1,13 @@
-//! The page of a real node in a real browser: what people see must be there, must move, and must be text.
+//! Tests the page of a real node in a real browser: what people should see is there, changes with the data, and is
+//! text.
 //!
-//! Chromium is driven by its own `chromedriver`, which speaks JSON over plain HTTP: no further dependency is needed.
+//! Chromium is driven by its own `chromedriver`, which uses JSON over plain HTTP: no further dependency is needed.
 
 mod browser;
 mod http;
-mod look;
 mod node;
+mod page_check;
 mod wait;
 
 pub use browser::missing;
-pub use look::look;
+pub use page_check::check_page;

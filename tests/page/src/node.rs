@@ -1,4 +1,4 @@
-//! A small bookshop and the real binary running on it.
+//! A small bookshop and the real binary that runs on it.
 
 use std::{
     path::Path,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{http, wait};
 
-/// What a row or a configuration says is shown as it is, whatever it says.
+/// A name with markup: the page must show it as text.
 pub const NAME: &str = "<i>node</i> & \"one\"";
 
 const SCHEMA: &str = "
@@ -52,11 +52,11 @@ pub struct Node {
 
 impl Node {
     pub fn start(binary: &Path) -> Result<Node, String> {
-        let said = |error: std::io::Error| error.to_string();
-        let home = tempfile::tempdir().map_err(said)?;
-        std::fs::write(home.path().join("honeyflow.toml"), CONFIG).map_err(said)?;
+        let to_text = |error: std::io::Error| error.to_string();
+        let home = tempfile::tempdir().map_err(to_text)?;
+        std::fs::write(home.path().join("honeyflow.toml"), CONFIG).map_err(to_text)?;
         database(home.path())?.execute_batch(SCHEMA).map_err(|error| error.to_string())?;
-        let log = std::fs::File::create(home.path().join("log")).map_err(said)?;
+        let log = std::fs::File::create(home.path().join("log")).map_err(to_text)?;
         let child = Command::new(binary)
             .args(["start", "--yes"])
             .current_dir(home.path())
@@ -65,7 +65,7 @@ impl Node {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .map_err(|error| format!("{} cannot be started: {error}", binary.display()))?;
+            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
         let mut node = Node { child, address: String::new(), home };
         let found = wait::until("the node holds its lease", || {
             let text = std::fs::read_to_string(node.home.path().join("data/node.json")).ok()?;
@@ -81,7 +81,7 @@ impl Node {
         std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 
-    /// As the application would; in one transaction.
+    /// Inserts books as the application would, in one transaction.
     pub fn insert(&self, from: i64, titles: &[String]) -> Result<(), String> {
         let insert = |mut connection: Connection| {
             let transaction = connection.transaction()?;

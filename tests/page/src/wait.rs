@@ -1,11 +1,11 @@
-//! Waiting for what must come; the deadline is only there against hanging.
+//! Waits for an expected event; the deadline only prevents a test that hangs.
 
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// The first answer there is.
+/// Calls `look` until it returns a value.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T, String> {
     let begun = Instant::now();
     loop {
@@ -13,8 +13,8 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T, St
             return Ok(found);
         }
         if begun.elapsed() > DEADLINE {
-            return Err(format!("waited in vain: {what}"));
+            return Err(format!("did not happen within {DEADLINE:?}: {what}"));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_EVERY);
     }
 }

@@ -1,5 +1,5 @@
-//! Under which user a server runs. Database servers refuse root, so root hands them to the account that their package
-//! made; everybody else runs them as himself.
+//! The user that a server runs as. Database servers refuse root, so root starts them as the user that their package
+//! made; any other user starts them as itself.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -10,14 +10,15 @@ use crate::error::Error;
 use crate::install;
 
 pub struct Account {
-    /// Words before the program: `setpriv` with its options, or none. It becomes the program, so its pid is the server's.
+    /// The words before the program: `setpriv` with its options, or none. `setpriv` becomes the program, so its pid is
+    /// the server's.
     prefix: Vec<String>,
     owner: Option<(u32, u32)>,
 }
 
 impl Account {
-    /// The first of `names` that exists. A folder beneath one that only root may enter (a clone in a private folder of
-    /// `/tmp`) is reached by keeping the one capability that passes it.
+    /// Chooses the first user of `names` that exists. If the folder lies beneath one that only root may enter (a clone
+    /// in a private folder of `/tmp`), the server keeps the one capability that passes it.
     pub fn for_folder(names: &[&str], folder: &Path) -> Result<Self, Error> {
         if !install::is_root() {
             return Ok(Self { prefix: Vec::new(), owner: None });
@@ -25,12 +26,12 @@ impl Account {
         let users = fs::read_to_string("/etc/passwd").map_err(Error::io("read", Path::new("/etc/passwd")))?;
         let found = names.iter().find_map(|name| Some((*name, ids(&users, name)?)));
         let Some((name, (user, group))) = found else {
-            return Err(Error::failed(format!("root may not run it, and there is no user {}", names.join(" or "))));
+            return Err(Error::failed(format!("the server refuses root, and there is no user {}", names.join(" or "))));
         };
         let plain =
             ["setpriv".to_owned(), format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned()];
-        let passing = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"].map(str::to_owned);
-        for capabilities in [&[][..], &passing[..]] {
+        let with_capability = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"].map(str::to_owned);
+        for capabilities in [&[][..], &with_capability[..]] {
             let prefix = [&plain[..], capabilities, &["--".to_owned()]].concat();
             let account = Self { prefix, owner: Some((user, group)) };
             if account.can_enter(folder) {
@@ -49,7 +50,7 @@ impl Account {
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// Nothing of our environment reaches a server but the path to programs.
+    /// A command for the server. Of our environment it gets only the path to programs.
     pub fn command(&self, program: &Path, home: &Path) -> Command {
         let words: Vec<PathBuf> = self.prefix.iter().map(PathBuf::from).chain([program.to_owned()]).collect();
         let mut command = Command::new(&words[0]);
@@ -58,7 +59,8 @@ impl Account {
         command
     }
 
-    /// The same, in a session of its own: it outlives its starter and hears nothing of his terminal.
+    /// Like [`Account::command`], in a new session: the process outlives its starter and gets no signals from the
+    /// starter's terminal.
     pub fn detached(&self, program: &Path, home: &Path) -> Command {
         let plain = self.command(program, home);
         let mut command = Command::new("setsid");
@@ -67,14 +69,14 @@ impl Account {
         command
     }
 
-    /// Makes the server's user the owner of something we made.
+    /// Makes the server's user the owner of a path that we created.
     pub fn own(&self, path: &Path) -> Result<(), Error> {
         let Some((user, group)) = self.owner else { return Ok(()) };
-        chown(path, Some(user), Some(group)).map_err(Error::io("give away", path))
+        chown(path, Some(user), Some(group)).map_err(Error::io("change the owner of", path))
     }
 }
 
-/// User and group of a name in the text of `/etc/passwd`.
+/// The user and group ids of a name in the text of `/etc/passwd`.
 fn ids(users: &str, name: &str) -> Option<(u32, u32)> {
     let fields: Vec<&str> = users.lines().map(|line| line.split(':').collect()).find(|f: &Vec<&str>| f[0] == name)?;
     Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))

@@ -1,11 +1,11 @@
-//! Several nodes of Cassandra that only the caller knows: 127.0.0.1, 127.0.0.2 and so on, all at one port, without a
-//! password. They take half a minute and two gigabytes: for campaigns and benches, not for the tests of every day.
+//! Several Cassandra nodes for the caller alone: 127.0.0.1, 127.0.0.2 and so on, all at one port, without a password.
+//! They take half a minute and two gigabytes: for campaigns and benches, not for everyday tests.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::ask;
+use crate::client_program;
 use crate::error::Error;
 use crate::install;
 use crate::port;
@@ -20,11 +20,11 @@ pub struct Cassandras {
     port: u16,
 }
 
-/// Until every node has heard of every other.
+/// How long the nodes may take to know each other.
 const GATHER_TIME: Duration = Duration::from_secs(120);
 
 impl Cassandras {
-    /// So many at once; returns when each knows all others and they agree on the schema.
+    /// Starts `founders` nodes at once; returns when each knows all others and they agree on the schema.
     pub fn start(founders: u8) -> Result<Self, Error> {
         let all_free = |port: u16| (1..=founders).all(|number| port::is_free(Ipv4Addr::new(127, 0, 0, number), port));
         let port = std::iter::repeat_with(|| port::free(Ipv4Addr::LOCALHOST, None))
@@ -43,7 +43,7 @@ impl Cassandras {
         Ok(cluster)
     }
 
-    /// One more joins; returns when all know it.
+    /// Adds a node; returns when all others know it.
     pub fn join(&mut self) -> Result<SocketAddr, Error> {
         let number = u8::try_from(self.nodes.len() + 1).map_err(|error| Error::failed(error.to_string()))?;
         let member = Member { number, founders: self.founders, port: self.port };
@@ -52,7 +52,7 @@ impl Cassandras {
         Ok(SocketAddr::from((member.address(), self.port)))
     }
 
-    /// The last one leaves in good order, and is gone.
+    /// Decommissions the last node and stops it.
     pub fn leave(&mut self) -> Result<(), Error> {
         let last = self.nodes.len();
         self.nodetool(last - 1, &["decommission", "--force"])?;
@@ -65,7 +65,7 @@ impl Cassandras {
         addresses.map(|(address, _)| SocketAddr::from((address, self.port))).collect()
     }
 
-    /// Counted from 0.
+    /// The node with this number, counted from 0.
     pub fn node(&self, at: usize) -> Option<&Throwaway> {
         self.nodes.get(at)
     }
@@ -74,7 +74,7 @@ impl Cassandras {
         self.nodes.get_mut(at)
     }
 
-    /// What the server's own tool says about this node.
+    /// Runs `nodetool` against this node and returns its output.
     pub fn nodetool(&self, at: usize, words: &[&str]) -> Result<String, Error> {
         let node = self.nodes.get(at).ok_or_else(|| Error::failed("no such node"))?;
         let number = u8::try_from(at + 1).map_err(|error| Error::failed(error.to_string()))?;
@@ -82,18 +82,19 @@ impl Cassandras {
         let java = install::program("java").ok_or_else(|| Error::Missing("java is not installed".to_owned()))?;
         let mut command = Command::new(java);
         command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
-        // It keeps a history in the home of whoever asks.
+        // The tool keeps a history in the user's home.
         command.arg(format!("-Duser.home={}", node.folder().display()));
         command.arg(format!("-Dlogback.configurationFile={}", node.folder().join("logback.xml").display()));
         command.args(Cassandra::tool_arguments()?).arg("org.apache.cassandra.tools.NodeTool");
         command.args(["-h", "127.0.0.1", "-p", &member.management_port().to_string()]).args(words);
-        ask::answer_within(command, ask::SETUP_TIME).map_err(|why| Error::failed(format!("nodetool: {why}")))
+        client_program::run_within(command, client_program::SETUP_TIME)
+            .map_err(|why| Error::failed(format!("nodetool: {why}")))
     }
 
-    /// Ports that answer are not enough: a node may not have heard of the others yet.
+    /// Waits until the nodes know each other. An open port is not enough: a node may not know the others yet.
     pub fn gather(&self) -> Result<(), Error> {
         let mut why = String::new();
-        let gathered = wait_until(GATHER_TIME, || match self.look() {
+        let gathered = wait_until(GATHER_TIME, || match self.check_gathered() {
             Ok(()) => true,
             Err(reason) => {
                 why = reason;
@@ -104,12 +105,12 @@ impl Cassandras {
         if gathered { Ok(()) } else { Err(Error::failed(format!("the nodes did not find each other: {why}"))) }
     }
 
-    fn look(&self) -> Result<(), String> {
+    fn check_gathered(&self) -> Result<(), String> {
         let mut schemas = Vec::new();
         for address in self.addresses() {
             let std::net::IpAddr::V4(at) = address.ip() else { continue };
             let mut client = native::Client::connect(at, self.port)?;
-            // One row of one number, or of one id: it is what the answer ends with.
+            // The answer is one row of one number, or of one id: it ends with that value.
             let peers = client.run("SELECT count(tokens) FROM system.peers_v2")?;
             let peers = peers.last_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
             if usize::try_from(peers).ok() != self.nodes.len().checked_sub(1) {
@@ -118,12 +119,16 @@ impl Cassandras {
             let schema = client.run("SELECT schema_version FROM system.local")?;
             schemas.push(schema.last_chunk::<16>().copied());
         }
-        if schemas.windows(2).all(|pair| pair[0] == pair[1]) { Ok(()) } else { Err("they disagree".to_owned()) }
+        if schemas.windows(2).all(|pair| pair[0] == pair[1]) {
+            Ok(())
+        } else {
+            Err("they disagree on the schema".to_owned())
+        }
     }
 }
 
 fn start(member: Member) -> Result<Throwaway, Error> {
     let recipe = Box::new(Cassandra::among_others(member));
-    let node = Throwaway::of(Server::Cassandra, recipe, &[], Some(member.port))?;
-    if node.port() == member.port { Ok(node) } else { Err(Error::failed("its port was taken by somebody else")) }
+    let node = Throwaway::with_recipe(Server::Cassandra, recipe, &[], Some(member.port))?;
+    if node.port() == member.port { Ok(node) } else { Err(Error::failed("another program took its port")) }
 }

@@ -1,4 +1,4 @@
-//! Where instances live: `services` in cargo's target folder, whichever that is.
+//! The folder of the instances: `services` in cargo's target folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Cargo keeps this file at the root of a target folder, and only there.
+/// Cargo keeps this file only at the root of a target folder.
 const MARK: &str = ".rustc_info.json";
 
-/// Told by where our own program lies, because that is so under every way of naming a target folder.
+/// Finds the target folder by the location of our own program, which works however the target folder is configured.
 pub fn of_target() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let target = program.ancestors().skip(1).find(|folder| folder.join(MARK).is_file());
@@ -17,7 +17,7 @@ pub fn of_target() -> PathBuf {
     target.map_or_else(beside, Path::to_path_buf).join("services")
 }
 
-/// Makes it, with those above it, so that servers running as another user can pass through.
+/// Creates the folder and its missing parents, so that servers that run as another user can pass through.
 pub fn make(folder: &Path) -> Result<PathBuf, Error> {
     if let Some(above) = folder.parent().filter(|above| !above.exists()) {
         make(above)?;
@@ -33,7 +33,7 @@ pub fn make(folder: &Path) -> Result<PathBuf, Error> {
     folder.canonicalize().map_err(Error::io("find", folder))
 }
 
-/// What is not there is gone as wished.
+/// Removes the folder; a missing one is no error.
 pub fn remove(folder: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", folder)(error)),

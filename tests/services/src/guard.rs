@@ -1,6 +1,7 @@
-//! Stops servers when their starter is gone, however it went: Ctrl-C, a panic that aborts, `kill -9`.
+//! Stops servers when their starter is gone, however it ended: Ctrl-C, a panic that aborts, `kill -9`.
 //!
-//! A small shell waits at a pipe whose other end only we hold. When the pipe ends without a word, we are dead.
+//! A small shell reads from a pipe whose other end only this process holds. When the pipe ends without a word, this
+//! process is dead.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -10,8 +11,9 @@ use std::process::{Child, Command, Stdio};
 use crate::error::Error;
 use crate::server::Server;
 
-/// `$1` is what to do with the folders, then for each instance its folder, the name of its processes and the signal
-/// that ends it well (a killed PostgreSQL would leave its shared memory). What is paused is woken; the hard signal is last.
+/// `$1` says what to do with the folders. Then follow for each instance its folder, the name of its processes and the
+/// signal that ends it cleanly (a killed PostgreSQL would leave its shared memory). Paused processes are resumed;
+/// SIGKILL comes last.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 read -r word && exit 0
@@ -38,13 +40,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Stops the servers in these folders, which stay.
-    pub fn over(instances: &[(Server, PathBuf)]) -> Result<Self, Error> {
+    /// Stops the servers in these folders, and keeps the folders.
+    pub fn for_instances(instances: &[(Server, PathBuf)]) -> Result<Self, Error> {
         Self::new("keep", instances)
     }
 
     /// Stops the server in this folder and removes the folder.
-    pub(crate) fn over_throwaway(server: Server, folder: PathBuf) -> Result<Self, Error> {
+    pub(crate) fn for_throwaway(server: Server, folder: PathBuf) -> Result<Self, Error> {
         Self::new("remove", &[(server, folder)])
     }
 
@@ -54,14 +56,14 @@ impl Guard {
         for (server, folder) in instances {
             command.arg(folder).arg(server.process_name()).arg(server.stop_signal().1);
         }
-        // Nothing of ours stays open in it, and a Ctrl-C meant for us does not reach it.
+        // The shell inherits no open files, and a Ctrl-C for this process does not reach it.
         command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let shell = command.spawn().map_err(|error| Error::failed(format!("sh cannot be started: {error}")))?;
+        let shell = command.spawn().map_err(|error| Error::failed(format!("cannot start sh: {error}")))?;
         Ok(Self { shell })
     }
 }
 
-/// Whoever lets go of a guard in good order has stopped the servers himself.
+/// A guard that is dropped in good order stops nothing: its owner has stopped the servers.
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.shell.stdin.take() {

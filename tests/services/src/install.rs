@@ -1,4 +1,4 @@
-//! Programs and the packages that hold them. Installing is Debian's, and root's alone.
+//! Finds programs and installs the packages that contain them. Installing works on Debian only, and as root only.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,10 +10,10 @@ use std::time::Instant;
 /// Tells Debian's packages not to start a server for the whole system.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Where a program lies. Servers lie in `sbin`, which is not on everybody's path.
+/// The path of a program. It also looks in `sbin`, where servers are, because not every user's path contains it.
 pub fn program(name: &str) -> Option<PathBuf> {
     let found = std::env::split_paths(&path()).map(|folder| folder.join(name)).find(|path| path.is_file())?;
-    // `/bin` may be `/usr/bin`: two people with different paths mean the same program.
+    // `/bin` may be a link to `/usr/bin`: two users with different paths must get the same answer.
     Some(found.parent()?.canonicalize().ok()?.join(name))
 }
 
@@ -23,12 +23,12 @@ pub(crate) fn path() -> OsString {
     path
 }
 
-/// The owner of our own process, as the kernel shows it.
+/// Whether our own process belongs to root, as the kernel shows it.
 pub fn is_root() -> bool {
     Path::new("/proc/self").metadata().is_ok_and(|about| about.uid() == 0)
 }
 
-/// Installs packages; the answer says why that cannot be done, and what to do instead.
+/// Installs packages. The error says why that is impossible, and what to do instead.
 pub fn packages(packages: &[&str]) -> Result<(), String> {
     let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     if program("apt-get").is_none() {
@@ -59,7 +59,7 @@ fn apt(verb: &[&str], packages: &[&str]) -> Result<(), String> {
     ]);
     command.args(["-o", "Dpkg::Use-Pty=0"]).args(verb).args(packages);
     command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let output = command.output().map_err(|error| format!("apt-get cannot be started: {error}"))?;
+    let output = command.output().map_err(|error| format!("cannot start apt-get: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
@@ -68,7 +68,7 @@ fn apt(verb: &[&str], packages: &[&str]) -> Result<(), String> {
     Err(format!("apt-get {} failed: {reason}", verb[0]))
 }
 
-/// Where nobody has a policy, ours is there while we install.
+/// Where the system has no policy, ours is in place while we install.
 struct Policy {
     ours: bool,
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_the_path_is_found() {
+    fn a_program_on_the_path_is_found() {
         assert!(program("sh").is_some());
         assert!(program("no-such-program").is_none());
     }

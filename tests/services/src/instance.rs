@@ -1,6 +1,6 @@
-//! One server in one folder: made, started, watched until it answers, stopped.
+//! One server in one folder: created, started, watched until it answers, stopped.
 //!
-//! The invariant: before a start no process of this folder is left, so there is never a second one beneath a record.
+//! The invariant: before a start, no process of this folder is left, so a record never describes two processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,73 +11,79 @@ use std::time::{Duration, Instant};
 use crate::account::Account;
 use crate::error::Error;
 use crate::process::{self, Signal, wait_until};
-use crate::recipe::{self, Absent, Place, Recipe, Upstream};
+use crate::recipe::{self, InstanceHome, MissingProgram, Recipe, Upstream};
 use crate::record::{Record, write_private};
 use crate::server::Server;
 use crate::{folder, port};
 
-/// A loaded machine with two cores needs its time.
+/// A loaded machine with two cores is slow.
 const READY_TIME: Duration = Duration::from_secs(120);
-/// For one that runs already; it only has to be found unwell.
+/// For a server that runs already: after this time it counts as unhealthy.
 const HEALTHY_TIME: Duration = Duration::from_secs(10);
 const STOP_TIME: Duration = Duration::from_secs(20);
 const KILL_TIME: Duration = Duration::from_secs(20);
-/// Somebody else may take a port between our look and the server's.
+/// Another program may take the port between our check and the server's start.
 const PORT_TRIES: usize = 3;
 const LOG_LINES: usize = 20;
 
 pub struct Instance {
     server: Server,
-    place: Place,
+    home: InstanceHome,
     program: PathBuf,
     recipe: Box<dyn Recipe>,
-    /// Arguments of the server's own, after ours.
+    /// The caller's arguments for the server, after ours.
     arguments: Vec<String>,
 }
 
-/// A process that answered, and what is known of it.
-pub struct Started {
+/// A process that has answered, and its record.
+pub struct StartedProcess {
     pub child: Child,
     pub record: Record,
 }
 
-enum Unready {
-    /// The port was taken meanwhile: worth another try elsewhere.
+enum StartError {
+    /// Another program has taken the port: another port is worth a try.
     PortTaken(String),
     Other(Error),
 }
 
 impl Instance {
-    /// Makes the folder, nothing is started. An absent program is `Error::Missing`.
+    /// Creates the folder, without starting anything. A missing program is `Error::Missing`.
     pub fn at(folder: &Path, server: Server, upstream: Option<Upstream>, arguments: &[&str]) -> Result<Self, Error> {
-        Self::of(folder, server, recipe::of(server, upstream)?, arguments)
+        Self::with_recipe(folder, server, recipe::for_server(server, upstream)?, arguments)
     }
 
-    /// The same by a recipe that is given.
-    pub fn of(folder: &Path, server: Server, recipe: Box<dyn Recipe>, arguments: &[&str]) -> Result<Self, Error> {
-        let program = recipe.program().map_err(|Absent(what)| Error::Missing(format!("{what} is not installed")))?;
+    /// Like [`Instance::at`], with a given recipe.
+    pub fn with_recipe(
+        folder: &Path,
+        server: Server,
+        recipe: Box<dyn Recipe>,
+        arguments: &[&str],
+    ) -> Result<Self, Error> {
+        let program =
+            recipe.program().map_err(|MissingProgram(what)| Error::Missing(format!("{what} is not installed")))?;
         let folder = folder::make(folder)?;
         let account = Account::for_folder(recipe.accounts(), &folder)?;
         let secret = secret(&folder)?;
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
-        Ok(Self { server, place: Place { folder, account, secret }, program, recipe, arguments })
+        Ok(Self { server, home: InstanceHome { folder, account, secret }, program, recipe, arguments })
     }
 
     pub fn folder(&self) -> &Path {
-        &self.place.folder
+        &self.home.folder
     }
 
-    /// The record of a running one that is as it should be and answers.
+    /// The record of the running server, if it has the right settings and answers.
     pub fn healthy(&self) -> Option<Record> {
         let record = Record::read(self.folder())?;
         let pid = record.alive()?;
         let wanted = self.command_line(record.port).ok()?;
-        let answers = || self.recipe.ask(&self.place, record.port, pid).is_ok();
+        let answers = || self.recipe.ask(&self.home, record.port, pid).is_ok();
         (record.command == wanted && wait_until(HEALTHY_TIME, answers) && record.alive().is_some()).then_some(record)
     }
 
-    /// Starts it and waits until it answers; what is left of an earlier one goes first.
-    pub fn start(&self, preferred_port: Option<u16>) -> Result<Started, Error> {
+    /// Starts the server and waits until it answers; first it ends what is left of an earlier one.
+    pub fn start(&self, preferred_port: Option<u16>) -> Result<StartedProcess, Error> {
         stop(self.server, self.folder());
         self.provide_data()?;
         let mut preferred = preferred_port;
@@ -87,29 +93,29 @@ impl Instance {
                 .ok_or_else(|| Error::failed("no free port in 20000–32000"))?;
             match self.start_at(port) {
                 Ok(started) => return Ok(started),
-                Err(Unready::PortTaken(log)) => taken = log,
-                Err(Unready::Other(error)) => return Err(error),
+                Err(StartError::PortTaken(log)) => taken = log,
+                Err(StartError::Other(error)) => return Err(error),
             }
         }
-        Err(Error::failed(format!("its port was taken {PORT_TRIES} times; its log ends with\n{taken}")))
+        Err(Error::failed(format!("other programs took its port {PORT_TRIES} times; its log ends with\n{taken}")))
     }
 
-    fn start_at(&self, port: u16) -> Result<Started, Unready> {
-        let mut child = self.launch(port).map_err(Unready::Other)?;
+    fn start_at(&self, port: u16) -> Result<StartedProcess, StartError> {
+        let mut child = self.launch(port).map_err(StartError::Other)?;
         let pid = child.id();
         let record = |version: String, command| Record {
             name: self.server.name().to_owned(),
             pid: Some(pid),
             port,
-            url: self.recipe.url(&self.place, port),
+            url: self.recipe.url(&self.home, port),
             version,
             command,
         };
         match self.await_answer(&mut child, port) {
             Ok(version) => {
-                let record = record(version, self.command_line(port).map_err(Unready::Other)?);
-                record.write(self.folder()).map_err(Unready::Other)?;
-                Ok(Started { child, record })
+                let record = record(version, self.command_line(port).map_err(StartError::Other)?);
+                record.write(self.folder()).map_err(StartError::Other)?;
+                Ok(StartedProcess { child, record })
             }
             Err(why) => {
                 let died = matches!(child.try_wait(), Ok(Some(_)));
@@ -117,10 +123,10 @@ impl Instance {
                 let _ = child.wait();
                 let log = self.log_end();
                 if died && !port::is_free(self.recipe.address(), port) {
-                    return Err(Unready::PortTaken(log));
+                    return Err(StartError::PortTaken(log));
                 }
                 let log = if log.is_empty() { String::new() } else { format!("; its log ends with\n{log}") };
-                Err(Unready::Other(Error::failed(format!("{why}{log}"))))
+                Err(StartError::Other(Error::failed(format!("{why}{log}"))))
             }
         }
     }
@@ -128,21 +134,22 @@ impl Instance {
     fn launch(&self, port: u16) -> Result<Child, Error> {
         let path = self.log();
         let log = fs::File::options().create(true).append(true).open(&path).map_err(Error::io("open", &path))?;
-        let again = log.try_clone().map_err(Error::io("open", &path))?;
-        let mut command = self.place.account.detached(&self.program, self.folder());
-        command.args(&self.command_line(port)?[1..]).stdout(log).stderr(again);
-        command.spawn().map_err(|error| Error::failed(format!("{} cannot be started: {error}", self.program.display())))
+        let error_log = log.try_clone().map_err(Error::io("open", &path))?;
+        let mut command = self.home.account.detached(&self.program, self.folder());
+        command.args(&self.command_line(port)?[1..]).stdout(log).stderr(error_log);
+        command.spawn().map_err(|error| Error::failed(format!("cannot start {}: {error}", self.program.display())))
     }
 
-    /// An open port is no answer, and an answer counts only while our process lives: another may have taken the port.
+    /// Waits for an answer. An open port is not enough, and an answer counts only while our process lives: another
+    /// program may have taken the port.
     fn await_answer(&self, child: &mut Child, port: u16) -> Result<String, String> {
         let deadline = Instant::now() + READY_TIME;
         loop {
-            let answer = self.recipe.ask(&self.place, port, child.id());
+            let answer = self.recipe.ask(&self.home, port, child.id());
             match child.try_wait() {
                 Ok(None) => {}
                 Ok(Some(status)) => return Err(format!("{} ended with {status} while it started", self.server)),
-                Err(error) => return Err(format!("{} cannot be watched: {error}", self.server)),
+                Err(error) => return Err(format!("cannot watch {}: {error}", self.server)),
             }
             match answer {
                 Ok(version) => return Ok(version),
@@ -156,18 +163,20 @@ impl Instance {
 
     fn command_line(&self, port: u16) -> Result<Vec<String>, Error> {
         let mut words = vec![self.program.to_string_lossy().into_owned()];
-        words.extend(self.recipe.arguments(&self.place, port)?);
+        words.extend(self.recipe.arguments(&self.home, port)?);
         words.extend(self.arguments.iter().cloned());
         Ok(words)
     }
 
-    /// Data of another version is made anew: it belongs to tests, and no version reads that of a later one.
+    /// Creates the data folder if it is missing or of another version: it belongs to tests, and no version reads the
+    /// data of a later one.
     fn provide_data(&self) -> Result<(), Error> {
         let made_by = self.folder().join("made-by");
-        let mut asked = Command::new(&self.program);
-        asked.arg("--version");
-        let version = crate::ask::answer(asked).map_err(|why| Error::failed(format!("its version: {why}")))?;
-        let data = self.place.data();
+        let mut command = Command::new(&self.program);
+        command.arg("--version");
+        let version = crate::client_program::run(command)
+            .map_err(|why| Error::failed(format!("cannot read its version: {why}")))?;
+        let data = self.home.data();
         if data.is_dir() && fs::read_to_string(&made_by).is_ok_and(|made| made == version) {
             return Ok(());
         }
@@ -177,15 +186,15 @@ impl Instance {
         folder::make(&empty)?;
         let private = fs::Permissions::from_mode(0o700);
         fs::set_permissions(&empty, private).map_err(Error::io("set the mode of", &empty))?;
-        self.place.account.own(&empty)?;
-        self.recipe.make_data(&self.place, &empty)?;
+        self.home.account.own(&empty)?;
+        self.recipe.make_data(&self.home, &empty)?;
         write_private(&made_by, version.as_bytes())?;
         fs::rename(&empty, &data).map_err(Error::io("rename", &empty))
     }
 
-    /// The next start begins with an empty server.
+    /// Removes the data, so that the next start begins with an empty server.
     pub fn remove_data(&self) -> Result<(), Error> {
-        folder::remove(&self.place.data())
+        folder::remove(&self.home.data())
     }
 
     pub fn log(&self) -> PathBuf {
@@ -200,11 +209,11 @@ impl Instance {
     }
 }
 
-/// Ends every process of an instance: in good order if that is soon enough. True if there was one.
+/// Ends every process of an instance: cleanly if that is fast enough, else with SIGKILL. Returns true if there was one.
 pub fn stop(server: Server, folder: &Path) -> bool {
     let family = process::family(folder, server.process_name());
-    process::heads(&family).iter().for_each(|pid| process::signal(*pid, server.stop_signal().0));
-    // One that was paused hears nothing before.
+    process::root_processes(&family).iter().for_each(|pid| process::signal(*pid, server.stop_signal().0));
+    // A paused process takes no signal before it is resumed.
     family.iter().for_each(|pid| process::signal(*pid, Signal::CONT));
     if !wait_until(STOP_TIME, || process::family(folder, server.process_name()).is_empty()) {
         kill_family(server, folder);
@@ -212,7 +221,8 @@ pub fn stop(server: Server, folder: &Path) -> bool {
     !family.is_empty()
 }
 
-/// As a power cut would. The server's children may outlive their parent for a moment and are looked for until none is left.
+/// Kills all processes, like a power cut. The server's children may outlive their parent for a moment, so it repeats
+/// until none is left.
 pub fn kill_family(server: Server, folder: &Path) {
     wait_until(KILL_TIME, || {
         let family = process::family(folder, server.process_name());
@@ -221,7 +231,7 @@ pub fn kill_family(server: Server, folder: &Path) {
     });
 }
 
-/// Made once for a folder, so that a URL stays right over restarts.
+/// Reads or creates the password of a folder, so that the URL stays valid over restarts.
 fn secret(folder: &Path) -> Result<String, Error> {
     let path = folder.join("password");
     if let Ok(secret) = fs::read_to_string(&path)

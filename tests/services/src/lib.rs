@@ -1,15 +1,15 @@
 //! Real servers for tests: private instances on loopback, started by `cargo xtask services up` or `cargo xtask test`.
 //!
-//! A test asks for a server and leaves if there is none; the reason has then been printed as a `SKIPPED` line, and
-//! where everything is required (`CI=true`) the question itself fails:
+//! A test asks for a server and returns if there is none. The reason has then been printed as a `SKIPPED` line; where
+//! every server is required (`CI=true`), the call panics instead:
 //!
 //! ```no_run
 //! let Some(postgres) = honeyflow_services::postgres() else { return };
 //! println!("{}", postgres.url);
 //! ```
 //!
-//! The shared server belongs to all tests: each makes databases, schemas or key prefixes of its own. What pauses, kills
-//! or empties a server takes one for itself:
+//! All tests share one server: each makes its own databases, schemas or key prefixes. A test that pauses, kills or
+//! empties a server starts a private one:
 //!
 //! ```no_run
 //! let Some(mut redis) = honeyflow_services::throwaway_redis() else { return };
@@ -17,11 +17,11 @@
 //! redis.start().expect("comes back empty on the same port");
 //! ```
 //!
-//! Only Linux: processes are watched through `/proc`.
+//! It works only on Linux: processes are watched through `/proc`.
 
 mod account;
-mod ask;
 mod cassandras;
+mod client_program;
 mod error;
 mod folder;
 mod guard;
@@ -43,12 +43,12 @@ pub use server::Server;
 pub use shared::{Outcome, Service, Services, State};
 pub use throwaway::Throwaway;
 
-/// The shared PostgreSQL; its user may do everything. `None` is already printed as skipped.
+/// The shared PostgreSQL; its user has all rights. `None`: the reason is printed as `SKIPPED`.
 pub fn postgres() -> Option<Service> {
     shared(Server::Postgres)
 }
 
-/// The shared MariaDB; its user may do everything.
+/// The shared MariaDB; its user has all rights.
 pub fn mariadb() -> Option<Service> {
     shared(Server::Mariadb)
 }
@@ -58,12 +58,12 @@ pub fn redis() -> Option<Service> {
     shared(Server::Redis)
 }
 
-/// A PgBouncer in transaction mode before the shared PostgreSQL.
+/// A PgBouncer in transaction mode in front of the shared PostgreSQL.
 pub fn pgbouncer() -> Option<Service> {
     shared(Server::Pgbouncer)
 }
 
-/// The shared Cassandra, one node; its user may do everything.
+/// The shared Cassandra, one node; its user has all rights.
 pub fn cassandra() -> Option<Service> {
     shared(Server::Cassandra)
 }
@@ -73,32 +73,32 @@ pub fn opensearch() -> Option<Service> {
     shared(Server::Opensearch)
 }
 
-/// The certificates to trust when the shared Cassandra is spoken to by TLS; none if somebody else runs it.
+/// The certificates to trust for TLS to the shared Cassandra; None for a server that an environment variable names.
 pub fn cassandra_roots() -> Option<std::path::PathBuf> {
     let services = Services::of_target();
     let ours = matches!(services.state(Server::Cassandra), State::Running(_));
     ours.then(|| services.folder_of(Server::Cassandra).join(recipe::ROOTS))
 }
 
-/// A PostgreSQL that only the caller knows; it ends with the value, and with the process.
+/// A PostgreSQL for the caller alone; it ends with the value, and with the process.
 pub fn throwaway_postgres() -> Option<Throwaway> {
     throwaway(Server::Postgres, &[])
 }
 
-/// A Redis that only the caller knows; whenever it is started it is empty.
+/// A Redis for the caller alone; it is empty after every start.
 pub fn throwaway_redis() -> Option<Throwaway> {
     throwaway(Server::Redis, &[])
 }
 
-/// A MariaDB that only the caller knows.
+/// A MariaDB for the caller alone.
 pub fn throwaway_mariadb() -> Option<Throwaway> {
     throwaway(Server::Mariadb, &[])
 }
 
-/// A PgBouncer in transaction mode before a PostgreSQL that only the caller knows; to be dropped before that one.
+/// A PgBouncer in transaction mode in front of a throwaway PostgreSQL; drop it before that one.
 ///
 /// # Panics
-/// When it is installed and does not start.
+/// If it is installed and does not start.
 pub fn throwaway_pgbouncer(before: &Throwaway) -> Option<Throwaway> {
     match Throwaway::pgbouncer(before) {
         Ok(throwaway) => Some(throwaway),
@@ -107,20 +107,21 @@ pub fn throwaway_pgbouncer(before: &Throwaway) -> Option<Throwaway> {
     }
 }
 
-/// A Cassandra that only the caller knows. It takes seconds to start: one test is enough for all that needs it.
+/// A Cassandra for the caller alone. It takes seconds to start: use one for all tests that need it.
 pub fn throwaway_cassandra() -> Option<Throwaway> {
     throwaway(Server::Cassandra, &[])
 }
 
-/// An OpenSearch that only the caller knows; what was acknowledged survives its death. It takes seconds to start.
+/// An OpenSearch for the caller alone; acknowledged writes survive a kill. It takes seconds to start.
 pub fn throwaway_opensearch() -> Option<Throwaway> {
     throwaway(Server::Opensearch, &[])
 }
 
-/// Like the ones above, with arguments of the server's own added: `["--appendonly", "yes"]`, `["-c", "wal_level=logical"]`.
+/// Like the functions above, with additional arguments for the server: `["--appendonly", "yes"]`, `["-c",
+/// "wal_level=logical"]`.
 ///
 /// # Panics
-/// When the server is installed and does not start: that is a finding, not a reason to skip.
+/// If the server is installed and does not start: that is a failure, not a reason to skip.
 pub fn throwaway(server: Server, arguments: &[&str]) -> Option<Throwaway> {
     match Throwaway::new(server, arguments) {
         Ok(throwaway) => Some(throwaway),
@@ -136,10 +137,10 @@ fn shared(server: Server) -> Option<Service> {
     }
 }
 
-/// The line by which the test run counts skipped suites.
+/// Prints the line by which the test run counts skipped suites.
 fn skip<T>(server: Server, reason: &str) -> Option<T> {
     let required = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-    assert!(!required, "{server} is required here and cannot be had: {reason}");
+    assert!(!required, "{server} is required here and not available: {reason}");
     println!("SKIPPED {server}: {reason}");
     None
 }

@@ -1,4 +1,4 @@
-//! Ports below those that the kernel hands out for outgoing connections, tested by binding.
+//! Finds free ports, tested by binding, below those that the kernel uses for outgoing connections.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ pub fn is_free(at: Ipv4Addr, port: u16) -> bool {
     TcpListener::bind((at, port)).is_ok()
 }
 
-/// Each search begins elsewhere, so that two who search at once seldom meet.
+/// Each search begins at another port, so that two searches at once seldom meet.
 fn start() -> u16 {
     static SEARCHES: AtomicU32 = AtomicU32::new(0);
     let search = SEARCHES.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ mod tests {
         let here = Ipv4Addr::LOCALHOST;
         assert!(!is_free(here, port));
         assert_ne!(free(here, Some(port)), Some(port));
-        // Each address has ports of its own.
+        // Every address has all ports.
         assert!(is_free(Ipv4Addr::new(127, 0, 0, 9), port));
     }
 

@@ -1,4 +1,5 @@
-//! How one kind of server is made and asked; when it is started, watched and stopped is the instance's business.
+//! How one kind of server is set up and asked whether it works. Starting, watching and stopping are the work of
+//! `instance.rs`.
 
 mod cassandra;
 mod mariadb;
@@ -16,14 +17,14 @@ use crate::error::Error;
 use crate::install;
 use crate::server::Server;
 
-/// Where an instance lies, whom it belongs to, and the password that only its record tells.
-pub struct Place {
+/// The folder of an instance, its user, and its password.
+pub struct InstanceHome {
     pub folder: PathBuf,
     pub account: Account,
     pub secret: String,
 }
 
-impl Place {
+impl InstanceHome {
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
@@ -31,7 +32,7 @@ impl Place {
 
 pub use cassandra::{Cassandra, Member, native};
 
-/// The file of those who vouch for a server that speaks TLS, in the folder of its instance.
+/// The file of trusted certificates for a server with TLS, in the folder of its instance.
 pub const ROOTS: &str = cassandra::ROOTS;
 
 /// The PostgreSQL behind a pooler.
@@ -41,28 +42,28 @@ pub struct Upstream {
 }
 
 pub trait Recipe: Send + Sync {
-    /// The server's program; the error names what is not there.
-    fn program(&self) -> Result<PathBuf, Absent>;
-    /// Users to run it as when we are root, best first.
+    /// The server's program; the error names the program that is missing.
+    fn program(&self) -> Result<PathBuf, MissingProgram>;
+    /// Users to run it as when we are root, the best first.
     fn accounts(&self) -> &'static [&'static str];
-    /// Fills an empty folder, which becomes the data folder when all went well.
-    fn make_data(&self, place: &Place, empty: &Path) -> Result<(), Error>;
-    /// Writes what the command line refers to, and returns the command line after the program.
-    fn arguments(&self, place: &Place, port: u16) -> Result<Vec<String>, Error>;
-    /// Logs in and asks for something; the answer is the version. `pid` is who should answer.
-    fn ask(&self, place: &Place, port: u16, pid: u32) -> Result<String, String>;
-    fn url(&self, place: &Place, port: u16) -> String;
+    /// Fills an empty folder, which becomes the data folder on success.
+    fn make_data(&self, instance: &InstanceHome, empty: &Path) -> Result<(), Error>;
+    /// Writes the files that the command line refers to, and returns the arguments after the program.
+    fn arguments(&self, instance: &InstanceHome, port: u16) -> Result<Vec<String>, Error>;
+    /// Logs in and returns the server's version. `pid` is the process that should answer.
+    fn ask(&self, instance: &InstanceHome, port: u16, pid: u32) -> Result<String, String>;
+    fn url(&self, instance: &InstanceHome, port: u16) -> String;
 
-    /// Where it listens.
+    /// The address at which it listens.
     fn address(&self) -> Ipv4Addr {
         Ipv4Addr::LOCALHOST
     }
 }
 
 /// A program that this machine does not have.
-pub struct Absent(pub &'static str);
+pub struct MissingProgram(pub &'static str);
 
-pub fn of(server: Server, upstream: Option<Upstream>) -> Result<Box<dyn Recipe>, Error> {
+pub fn for_server(server: Server, upstream: Option<Upstream>) -> Result<Box<dyn Recipe>, Error> {
     Ok(match (server, upstream) {
         (Server::Postgres, _) => Box::new(postgres::Postgres),
         (Server::Mariadb, _) => Box::new(mariadb::Mariadb),
@@ -70,11 +71,11 @@ pub fn of(server: Server, upstream: Option<Upstream>) -> Result<Box<dyn Recipe>,
         (Server::Cassandra, _) => Box::new(cassandra::Cassandra::alone()),
         (Server::Opensearch, _) => Box::new(opensearch::Opensearch),
         (Server::Pgbouncer, Some(upstream)) => Box::new(pgbouncer::Pgbouncer { upstream }),
-        (Server::Pgbouncer, None) => return Err(Error::failed("pgbouncer needs a PostgreSQL behind it")),
+        (Server::Pgbouncer, None) => return Err(Error::failed("pgbouncer needs a PostgreSQL")),
     })
 }
 
-/// Whether all programs of a server are there.
+/// Whether all programs of a server are installed.
 pub fn is_installed(server: Server) -> bool {
     match server {
         Server::Postgres => postgres::Postgres.program().is_ok(),
@@ -86,14 +87,14 @@ pub fn is_installed(server: Server) -> bool {
     }
 }
 
-fn program(name: &'static str) -> Result<PathBuf, Absent> {
-    install::program(name).ok_or(Absent(name))
+fn program(name: &'static str) -> Result<PathBuf, MissingProgram> {
+    install::program(name).ok_or(MissingProgram(name))
 }
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

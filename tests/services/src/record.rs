@@ -1,5 +1,5 @@
-//! `service.json`: what is known of one instance. Written whole or not at all, readable by its owner only, because the
-//! URL holds the password.
+//! `service.json`: the record of one instance. It is written whole or not at all, and only its owner can read it,
+//! because the URL contains the password.
 
 use std::fs;
 use std::io::Write;
@@ -16,17 +16,17 @@ const FILE: &str = "service.json";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub name: String,
-    /// None once it has been stopped; the port is kept for the next start.
+    /// None after it was stopped; the port is kept for the next start.
     pub pid: Option<u32>,
     pub port: u16,
     pub url: String,
     pub version: String,
-    /// The words it was started with, by which its process is recognized.
+    /// The words that it was started with, by which its process is recognized.
     pub command: Vec<String>,
 }
 
 impl Record {
-    /// What cannot be read is as good as not there: the instance is then started anew.
+    /// Reads the record. An unreadable one counts as missing: the instance is then started again.
     pub(crate) fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
     }
@@ -36,13 +36,13 @@ impl Record {
         write_private(&folder.join(FILE), &text)
     }
 
-    /// Its process, if that is still the one that was started.
+    /// The instance's process, if it is still the one that was started.
     pub fn alive(&self) -> Option<u32> {
         self.pid.filter(|pid| process::command_line(*pid).as_ref() == Some(&self.command))
     }
 }
 
-/// Readable by its owner only, and never seen half written.
+/// Writes a file that only its owner can read, and that no reader sees half written.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let beside = path.with_extension("new");
     let _ = fs::remove_file(&beside);

@@ -1,10 +1,10 @@
-//! The servers there are: the word people write, the variable that names one elsewhere, the packages that hold it.
+//! The kinds of servers: the name of each, the environment variable that names an external one, and its packages.
 
 use std::fmt;
 
 use crate::process::Signal;
 
-/// In the order in which they are started.
+/// The kinds of servers, in the order in which they are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
     Postgres,
@@ -30,11 +30,11 @@ impl Server {
         }
     }
 
-    pub fn named(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|server| server.name() == word)
     }
 
-    /// A server named by this variable is used as it is, and never started, stopped or wiped by us.
+    /// The variable that names an external server. Such a server is used as it is; we never start, stop or wipe it.
     pub fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "HONEYFLOW_TEST_POSTGRES_URL",
@@ -46,8 +46,8 @@ impl Server {
         }
     }
 
-    /// Debian's packages. MariaDB comes without the package that sets up a server for the whole system; of Cassandra
-    /// and OpenSearch there is only what they run on and what fetches them.
+    /// The Debian packages. For MariaDB, the package that sets up a system-wide server is left out; for Cassandra and
+    /// OpenSearch, only Java and Maven are packages.
     pub fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Postgres => &["postgresql"],
@@ -63,7 +63,7 @@ impl Server {
         (self == Self::Pgbouncer).then_some(Self::Postgres)
     }
 
-    /// The name by which the kernel knows its processes.
+    /// The kernel's name for its processes.
     pub(crate) fn process_name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -74,7 +74,7 @@ impl Server {
         }
     }
 
-    /// The signal that ends it soon and in good order, also with clients connected; and the shell's word for it.
+    /// The signal that ends it fast and cleanly, also with connected clients; and the shell's word for it.
     pub(crate) fn stop_signal(self) -> (Signal, &'static str) {
         match self {
             Self::Postgres | Self::Pgbouncer => (Signal::INT, "INT"),

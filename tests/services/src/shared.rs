@@ -1,7 +1,7 @@
-//! The servers under `target/services`: one of each kind, shared by everybody who works in this tree.
+//! The servers under `target/services`: one of each kind, shared by all programs that work in this tree.
 //!
-//! Who changes something holds the lock of the folder. Who only looks reads the record, and believes it as far as the
-//! process is there.
+//! A process that starts or stops a server holds the lock of the folder. A process that only uses one reads the record,
+//! and trusts it as long as the recorded process exists.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::{folder, install};
 
 pub struct Services {
     folder: PathBuf,
-    /// Servers that somebody else runs, by their URLs.
+    /// External servers, by their URLs.
     named: BTreeMap<Server, String>,
 }
 
@@ -28,28 +28,28 @@ pub struct Services {
 pub struct Service {
     pub server: Server,
     pub url: String,
-    /// Unknown for one that was named by a variable.
+    /// None for an external server.
     pub version: Option<String>,
-    /// How long the start took; none if it ran already.
+    /// How long the start took; None if it was running already.
     pub started_in: Option<Duration>,
 }
 
-/// What came of starting one.
+/// The result of starting one server.
 pub type Outcome = (Server, Result<Service, Error>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// By a variable of the environment.
+    /// An external server, named by an environment variable.
     Named(String),
     Running(Record),
-    /// It should run, and its process is gone or is another.
+    /// It should run, but its process is gone or is another program.
     Dead(Record),
     Stopped,
     NotInstalled,
 }
 
 impl Services {
-    /// Those of this tree and of the environment.
+    /// The servers of this tree and of the environment.
     pub fn of_target() -> Self {
         let named = |server: Server| {
             let url = std::env::var(server.variable()).ok().filter(|url| !url.is_empty())?;
@@ -58,13 +58,13 @@ impl Services {
         Self { folder: folder::of_target(), named: Server::ALL.into_iter().filter_map(named).collect() }
     }
 
-    /// Those of another folder, with `named` ones elsewhere.
+    /// The servers of another folder, with `named` external ones.
     pub fn at(folder: &Path, named: impl IntoIterator<Item = (Server, String)>) -> Self {
         Self { folder: folder.to_owned(), named: named.into_iter().collect() }
     }
 
     pub fn folder_of(&self, server: Server) -> PathBuf {
-        // As the kernel names it, even when the folder of this server is not there (any more).
+        // The path as the kernel names it, even if the folder of this server does not exist.
         self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()).join(server.name())
     }
 
@@ -80,33 +80,36 @@ impl Services {
         }
     }
 
-    /// The server as a test wants it, or why there is none and what to do about it.
+    /// The running server, or why there is none and what to do about it.
     pub fn running(&self, server: Server) -> Result<Service, String> {
-        let hint = format!("`cargo xtask services up {server}` starts one, {} names another", server.variable());
+        let hint = format!(
+            "start one with `cargo xtask services up {server}`, or set {} to an external one",
+            server.variable()
+        );
         match self.state(server) {
             State::Named(url) => Ok(Service { server, url, version: None, started_in: None }),
-            State::Running(record) => Ok(of_record(server, record)),
+            State::Running(record) => Ok(service_of_record(server, record)),
             State::Dead(record) => Err(format!("its process {} is gone; {hint}", record.pid.unwrap_or_default())),
             State::Stopped => Err(format!("not running; {hint}")),
             State::NotInstalled => Err(format!("not installed; {hint}")),
         }
     }
 
-    /// What is asked for and what that needs, in the order of starting.
-    pub fn with_upstreams(&self, asked: &[Server]) -> Vec<Server> {
+    /// The wanted servers and the servers that they need, in the order of starting.
+    pub fn with_upstreams(&self, wanted: &[Server]) -> Vec<Server> {
         let is_ours = |server: &Server| !self.named.contains_key(server);
-        let upstreams = asked.iter().filter(|server| is_ours(server)).filter_map(|server| server.upstream());
-        let mut servers: Vec<Server> = asked.iter().copied().chain(upstreams).collect();
+        let upstreams = wanted.iter().filter(|server| is_ours(server)).filter_map(|server| server.upstream());
+        let mut servers: Vec<Server> = wanted.iter().copied().chain(upstreams).collect();
         servers.sort_unstable();
         servers.dedup();
         servers
     }
 
-    /// Installs what is missing, starts what does not run, and says for each what came of it. They start at once, but for
-    /// those that need another to run first.
-    pub fn up(&self, asked: &[Server]) -> Result<Vec<Outcome>, Error> {
+    /// Installs missing servers, starts those that do not run, and returns the result of each. All start at the same
+    /// time, except those that need another server first.
+    pub fn up(&self, wanted: &[Server]) -> Result<Vec<Outcome>, Error> {
         let _lock = self.lock()?;
-        let servers = self.with_upstreams(asked);
+        let servers = self.with_upstreams(wanted);
         let missing = servers.iter().filter(|server| self.state(**server) == State::NotInstalled);
         let packages: Vec<&str> = missing.flat_map(|server| server.packages()).copied().collect();
         let installed = if packages.is_empty() { Ok(()) } else { install::packages(&packages) };
@@ -115,8 +118,8 @@ impl Services {
             _ => self.ensure(server),
         };
         let (first, then): (Vec<Server>, Vec<Server>) = servers.iter().partition(|server| server.upstream().is_none());
-        let mut outcomes = at_once(&first, start);
-        outcomes.extend(at_once(&then, start));
+        let mut outcomes = start_at_once(&first, start);
+        outcomes.extend(start_at_once(&then, start));
         outcomes.sort_by_key(|(server, _)| *server);
         Ok(outcomes)
     }
@@ -128,18 +131,18 @@ impl Services {
         let upstream = server.upstream().map(|upstream| self.upstream(server, upstream)).transpose()?;
         let instance = Instance::at(&self.folder_of(server), server, upstream, &[])?;
         if let Some(record) = instance.healthy() {
-            return Ok(of_record(server, record));
+            return Ok(service_of_record(server, record));
         }
         let begun = Instant::now();
         let port = Record::read(instance.folder()).map(|record| record.port);
         let started = instance.start(port)?;
-        Ok(Service { started_in: Some(begun.elapsed()), ..of_record(server, started.record) })
+        Ok(Service { started_in: Some(begun.elapsed()), ..service_of_record(server, started.record) })
     }
 
     fn upstream(&self, server: Server, upstream: Server) -> Result<Upstream, Error> {
         if self.named.contains_key(&upstream) {
             return Err(Error::Missing(format!(
-                "{upstream} is named by {}, and none is started before it; name {} too",
+                "{upstream} is external, by {}, so no server is started in front of it; set {}, too",
                 upstream.variable(),
                 server.variable()
             )));
@@ -148,17 +151,17 @@ impl Services {
         let secret = fs::read_to_string(folder.join("password")).ok();
         match (Record::read(&folder), secret) {
             (Some(record), Some(secret)) if record.alive().is_some() => Ok(Upstream { port: record.port, secret }),
-            _ => Err(Error::failed(format!("{upstream}, which it needs, does not run"))),
+            _ => Err(Error::failed(format!("it needs {upstream}, which does not run"))),
         }
     }
 
-    /// Stops what is ours; true for what ran. Data and port are kept.
-    pub fn down(&self, asked: &[Server]) -> Result<Vec<(Server, bool)>, Error> {
+    /// Stops the servers that are ours; true for those that ran. Data and port are kept.
+    pub fn down(&self, wanted: &[Server]) -> Result<Vec<(Server, bool)>, Error> {
         let _lock = self.lock()?;
-        let mut servers = asked.to_vec();
+        let mut servers = wanted.to_vec();
         servers.sort_unstable();
         servers.dedup();
-        // A pooler before the server behind it.
+        // A pooler stops before the server behind it.
         servers.reverse();
         let mut stopped = Vec::new();
         for server in servers {
@@ -176,21 +179,22 @@ impl Services {
         Ok(stopped)
     }
 
-    /// Held by whoever starts or stops; the file is never removed, so all lock the same one.
+    /// The lock of a process that starts or stops servers. The file is never removed, so all processes lock the same
+    /// one.
     fn lock(&self) -> Result<fs::File, Error> {
         let path = folder::make(&self.folder)?.join("lock");
         let file = fs::File::options().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(Error::io("open", &path))?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            eprintln!("waiting for somebody else who starts or stops servers here");
+            eprintln!("waiting for another process that starts or stops servers in this folder");
             flock(&file, FlockOperation::LockExclusive).map_err(|error| Error::io("lock", &path)(error.into()))?;
         }
         Ok(file)
     }
 }
 
-/// Each on a thread of its own: most of a start is waiting.
-fn at_once(servers: &[Server], start: impl Fn(Server) -> Result<Service, Error> + Sync) -> Vec<Outcome> {
+/// Starts each server on its own thread: a start is mostly waiting.
+fn start_at_once(servers: &[Server], start: impl Fn(Server) -> Result<Service, Error> + Sync) -> Vec<Outcome> {
     let start = &start;
     std::thread::scope(|scope| {
         let starting: Vec<_> = servers.iter().map(|server| (*server, scope.spawn(move || start(*server)))).collect();
@@ -201,7 +205,7 @@ fn at_once(servers: &[Server], start: impl Fn(Server) -> Result<Service, Error> 
     })
 }
 
-fn of_record(server: Server, record: Record) -> Service {
+fn service_of_record(server: Server, record: Record) -> Service {
     Service { server, url: record.url, version: Some(record.version), started_in: None }
 }
 
@@ -213,13 +217,13 @@ mod tests {
 
     #[test]
     fn servers_start_at_once() {
-        // Each waits for the other: one after the other they would never come to an end.
-        let meeting = Barrier::new(2);
-        let outcomes = at_once(&[Server::Cassandra, Server::Opensearch], |server| {
-            meeting.wait();
+        // Each start waits for the other one: started one after the other, they would never end.
+        let barrier = Barrier::new(2);
+        let outcomes = start_at_once(&[Server::Cassandra, Server::Opensearch], |server| {
+            barrier.wait();
             Err(Error::failed(server.name()))
         });
-        let said: Vec<String> = outcomes.iter().map(|(_, result)| result.as_ref().unwrap_err().to_string()).collect();
-        assert_eq!(said, ["cassandra", "opensearch"]);
+        let errors: Vec<String> = outcomes.iter().map(|(_, result)| result.as_ref().unwrap_err().to_string()).collect();
+        assert_eq!(errors, ["cassandra", "opensearch"]);
     }
 }

@@ -1,4 +1,4 @@
-//! A server for one test, which may do anything to it. It is gone with the value, and with the process if that dies.
+//! A server for one test, which may do anything to it. It ends with the value, and with the process if that dies.
 
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::folder;
 use crate::guard::Guard;
-use crate::instance::{self, Instance, Started};
+use crate::instance::{self, Instance, StartedProcess};
 use crate::process::{self, Signal};
 use crate::recipe::{self, Recipe, Upstream};
 use crate::record::Record;
 use crate::server::Server;
 
-/// A process that waits for its disk takes the signal when the disk has answered.
+/// A process that waits for its disk takes the signal only when the disk has answered.
 const PAUSE_TIME: Duration = Duration::from_secs(20);
 
 pub struct Throwaway {
@@ -22,25 +22,25 @@ pub struct Throwaway {
     instance: Instance,
     child: Child,
     record: Record,
-    /// Last: let go only when the server is gone.
+    /// The last field: dropped only when the server is gone.
     _guard: Guard,
 }
 
 impl Throwaway {
     pub fn new(server: Server, arguments: &[&str]) -> Result<Self, Error> {
-        Self::of(server, recipe::of(server, None)?, arguments, None)
+        Self::with_recipe(server, recipe::for_server(server, None)?, arguments, None)
     }
 
-    /// Before a PostgreSQL.
+    /// Starts a PgBouncer in front of a PostgreSQL.
     pub(crate) fn pgbouncer(before: &Throwaway) -> Result<Self, Error> {
         let password = before.folder().join("password");
         let secret = std::fs::read_to_string(&password).map_err(Error::io("read", &password))?;
-        let recipe = recipe::of(Server::Pgbouncer, Some(Upstream { port: before.port(), secret }))?;
-        Self::of(Server::Pgbouncer, recipe, &[], None)
+        let recipe = recipe::for_server(Server::Pgbouncer, Some(Upstream { port: before.port(), secret }))?;
+        Self::with_recipe(Server::Pgbouncer, recipe, &[], None)
     }
 
-    /// By this recipe, and at this port if it is free.
-    pub(crate) fn of(
+    /// Starts a server with this recipe, and at this port if it is free.
+    pub(crate) fn with_recipe(
         server: Server,
         recipe: Box<dyn Recipe>,
         arguments: &[&str],
@@ -50,11 +50,13 @@ impl Throwaway {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{server}-{}-{count}", std::process::id());
         let folder = folder::make(&folder::of_target().join("throwaway").join(name))?;
-        let guard = Guard::over_throwaway(server, folder.clone())?;
-        let started = Instance::of(&folder, server, recipe, arguments)
+        let guard = Guard::for_throwaway(server, folder.clone())?;
+        let started = Instance::with_recipe(&folder, server, recipe, arguments)
             .and_then(|instance| instance.start(port).map(|started| (instance, started)));
         match started {
-            Ok((instance, Started { child, record })) => Ok(Self { server, instance, child, record, _guard: guard }),
+            Ok((instance, StartedProcess { child, record })) => {
+                Ok(Self { server, instance, child, record, _guard: guard })
+            }
             Err(error) => {
                 let _ = folder::remove(&folder);
                 Err(error)
@@ -62,7 +64,7 @@ impl Throwaway {
         }
     }
 
-    /// Stays the same over restarts.
+    /// The URL, which stays the same over restarts.
     pub fn url(&self) -> &str {
         &self.record.url
     }
@@ -75,19 +77,20 @@ impl Throwaway {
         self.child.id()
     }
 
-    /// What the server wrote about itself.
+    /// The server's log file.
     pub fn log(&self) -> PathBuf {
         self.instance.log()
     }
 
-    /// False when it was killed, stopped, or died by itself. A paused one is running.
+    /// False if it was killed, stopped, or has died by itself. A paused server is running.
     pub fn is_running(&self) -> bool {
         process::is_alive(self.pid())
     }
 
-    /// SIGSTOP to all its processes: connections stay open and nobody answers. Returns when all stand still.
+    /// Stops all its processes with SIGSTOP: connections stay open, but the server does not answer. Returns when all
+    /// have stopped.
     pub fn pause(&self) {
-        // The parent first: only when it stands still, it makes no more children.
+        // The parent stops first, so that it creates no more children.
         process::signal(self.pid(), Signal::STOP);
         process::wait_until(PAUSE_TIME, || process::is_paused(self.pid()) || !self.is_running());
         process::wait_until(PAUSE_TIME, || {
@@ -101,30 +104,30 @@ impl Throwaway {
         self.family().iter().for_each(|pid| process::signal(*pid, Signal::CONT));
     }
 
-    /// SIGKILL to all its processes, as a power cut would; returns when they are gone.
+    /// Kills all its processes with SIGKILL, like a power cut; returns when they are gone.
     pub fn kill(&mut self) {
         process::signal(self.pid(), Signal::KILL);
         instance::kill_family(self.server, self.instance.folder());
         let _ = self.child.wait();
     }
 
-    /// Ends it in good order, clients or not; returns when it is gone.
+    /// Stops it cleanly, with or without connected clients; returns when it is gone.
     pub fn stop(&mut self) {
         instance::stop(self.server, self.instance.folder());
         let _ = self.child.wait();
     }
 
-    /// Starts it again on the same port with the data it had (Redis has none). One that runs is stopped first.
+    /// Starts it again on the same port with its data (Redis has none). A running one is stopped first.
     pub fn start(&mut self) -> Result<(), Error> {
         self.stop();
-        let Started { child, record } = self.instance.start(Some(self.record.port))?;
+        let StartedProcess { child, record } = self.instance.start(Some(self.record.port))?;
         self.child = child;
         let moved = record.port != self.record.port;
         self.record = record;
-        if moved { Err(Error::failed("its port was taken by somebody else while it was down")) } else { Ok(()) }
+        if moved { Err(Error::failed("another program took its port while it was down")) } else { Ok(()) }
     }
 
-    /// Starts it again on the same port, with nothing in it; the password stays.
+    /// Starts it again on the same port, empty; the password stays.
     pub fn restart_empty(&mut self) -> Result<(), Error> {
         self.kill();
         self.instance.remove_data()?;

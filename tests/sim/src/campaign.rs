@@ -1,4 +1,4 @@
-//! Many seeds, on as many threads as there are cores; and the bugs that the seeds must find.
+//! Plays many seeds on as many threads as there are cores; and the planted bugs that the seeds must find.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,19 +7,20 @@ use crate::{
     world::{self, Outcome, Stats},
 };
 
-/// From so many seeds on everything that can happen must have happened.
+/// With at least this many seeds, every kind of event must have happened.
 const TELLING: u64 = 200;
 
-/// What a range of seeds came to.
+/// The result of a range of seeds.
 #[derive(Debug, Default)]
 pub struct Report {
     pub seeds: u64,
     pub failed: Vec<Outcome>,
     pub total: Stats,
     pub slowest_rest_ms: u64,
-    /// Seeds that pause nodes, and those among them in which nothing stale came to be refused: a pause may meet a node
-    /// that holds nothing, but hardly ever.
+    /// The number of seeds that pause nodes. Hardly any of them has no refused write: a pause may hit a node that holds
+    /// nothing.
     pub paused: u64,
+    /// The number of those seeds in which no stale write was refused.
     pub unrefused: u64,
 }
 
@@ -54,12 +55,13 @@ impl Report {
 }
 
 impl Report {
-    /// Every seed holds, and pauses have shown what they are for: in all but one of a hundred seeds that have any.
+    /// Whether every seed keeps the rules, and pauses led to refused writes in all but one of a hundred seeds with
+    /// pauses.
     pub fn is_good(&self) -> bool {
         self.failed.is_empty() && self.unrefused <= 1 + self.paused / 100 && self.is_telling()
     }
 
-    /// Many seeds among which something never happened prove nothing of it.
+    /// Whether every kind of event happened. If one never did in many seeds, they prove nothing about it.
     fn is_telling(&self) -> bool {
         let Stats { stale_answers, cancelled, overdue, fatals, pages, fenced, late_commits, parked, .. } = self.total;
         self.seeds < TELLING
@@ -89,7 +91,7 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// How a failed seed is shown: what it drew, what is wrong, and the one command that plays it again.
+/// Describes a failed seed: its options, its breaches, and the command that plays it again.
 pub fn describe(outcome: &Outcome) -> String {
     use std::fmt::Write;
     let mut text = format!("seed {}\n{:#?}\n{:?}\n", outcome.options.seed, outcome.options, outcome.stats);
@@ -112,7 +114,7 @@ pub fn describe(outcome: &Outcome) -> String {
     text
 }
 
-/// The one command that plays it again.
+/// The command that plays the seed again.
 pub fn command(options: &Options) -> String {
     let drawn = Options::draw(options.seed).knobs();
     let cuts = options.knobs().into_iter().zip(drawn).filter(|(now, before)| now.1 != before.1);
@@ -120,12 +122,13 @@ pub fn command(options: &Options) -> String {
     format!("cargo xtask sim --seed {}{cuts}", options.seed)
 }
 
-/// Plays `count` seeds from `start` on; `shown` is told how many are done. Stops early after `failures_max` failures.
+/// Plays `count` seeds from `start` on, and calls `shown` with the number of finished ones. Stops after `failures_max`
+/// failures.
 pub fn play(start: u64, count: u64, failures_max: usize, shown: impl Fn(u64) + Sync) -> Report {
     play_with(start, count, failures_max, shown, world::run)
 }
 
-/// The same with another way to play a seed: the canary that must be reported.
+/// The same with another function that plays a seed, such as the canary that must be reported.
 pub fn play_with(
     start: u64,
     count: u64,
@@ -146,7 +149,7 @@ pub fn play_with(
     report
 }
 
-/// Plays `count` seeds from `start` on, on as many threads as there are cores, until `play` says that it is enough.
+/// Plays `count` seeds from `start` on, on as many threads as there are cores, until `play` returns false.
 pub fn each_seed(start: u64, count: u64, play: impl Fn(u64) -> bool + Sync) {
     let next = AtomicU64::new(start);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -167,7 +170,7 @@ pub fn each_seed(start: u64, count: u64, play: impl Fn(u64) -> bool + Sync) {
     });
 }
 
-/// Bugs that can be switched on in the crates under test, each with a seed that is known to find it.
+/// The bugs that can be planted in the crates under test, each with a seed that is known to find it.
 pub fn bugs() -> &'static [(&'static str, u64)] {
     &[
         ("PB-1", 1),

@@ -1,23 +1,23 @@
-//! Asks the invariants about what has happened, and whether the seed proves anything at all.
+//! Checks the invariants on what has happened, and whether the seed proves anything at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use honeyflow_event::{Key, Kind, Stamp};
 use honeyflow_invariant::{
     Breach, ack, charge,
-    convergence::{self, Copy},
+    convergence::{self, SinkCopy},
     exclusion, fence, graph,
-    loss::{self, Committed, Fate},
+    loss::{self, CommittedEvent, EventOutcome},
     once, pin,
-    rest::{self, Rest, Seen},
+    rest::{self, HighestValue, Rest},
     verdict::End,
 };
-use honeyflow_store::Settled;
+use honeyflow_store::RunKey;
 use honeyflow_workflow::{Role, StepId};
 
 use crate::{
     model_store::Park,
-    oracle::{self, Known},
+    oracle::{self, RowFacts},
     shapes::Shape,
     workload::{Poison, message_of},
     world::{Outcome, World},
@@ -96,26 +96,26 @@ fn coming_to_rest(world: &World) -> Vec<Breach> {
         limit_ms: world.options.liveness() / 1000,
         backlog: world.stores.iter().map(|store| store.outbox.len()).sum(),
         open_runs: status.iter().map(|status| status.open_runs).sum(),
-        // queues drop entries of runs that are gone when they meet them
+        // Queues drop entries of finished runs only when they reach them.
         ready: if at_rest { 0 } else { status.iter().map(|status| status.ready).sum() },
     })
 }
 
-fn events(world: &World) -> Vec<Committed> {
+fn events(world: &World) -> Vec<CommittedEvent> {
     let mut events = Vec::new();
     for store in &world.stores {
         for (event, ends) in &store.journal.ends {
-            let mut fates: Vec<Fate> = ends.iter().map(|(fate, _)| *fate).collect();
+            let mut fates: Vec<EventOutcome> = ends.iter().map(|(fate, _)| *fate).collect();
             if store.outbox.contains_key(event) {
-                fates.push(Fate::Pending);
+                fates.push(EventOutcome::Pending);
             }
-            events.push(Committed { event: *event, fates });
+            events.push(CommittedEvent { event: *event, outcomes: fates });
         }
     }
     events
 }
 
-fn applied(world: &World) -> Vec<fence::Applied> {
+fn applied(world: &World) -> Vec<fence::AppliedWrite> {
     let mut applied = Vec::new();
     for shape in &world.shapes.workflows {
         for sink in shape.sinks.values() {
@@ -124,7 +124,7 @@ fn applied(world: &World) -> Vec<fence::Applied> {
                 let seen = world.loads.get(&(entry.key.clone(), entry.stamp));
                 let loaded = seen.filter(|_| !shape.resumes).map(|seen| seen.change);
                 let (sink, key) = (sink.name.clone(), entry.key.clone());
-                applied.push(fence::Applied { sink, key, stamp: entry.stamp, loaded, carried: entry.carried });
+                applied.push(fence::AppliedWrite { sink, key, stamp: entry.stamp, loaded, carried: entry.carried });
             }
         }
     }
@@ -133,42 +133,42 @@ fn applied(world: &World) -> Vec<fence::Applied> {
 
 fn bounds(world: &World) -> Vec<Breach> {
     let limits = &world.options.limits;
-    // what an earlier owner had begun finds room above the limit; it held no more than that either
+    // Runs of earlier owners get room above the limit, at most as much as those owners were allowed.
     let times = if world.shapes.workflows.iter().any(|shape| shape.resumes) { 3 } else { 1 };
-    // the last row for which there was room may lead to several documents, by two workflows
+    // The last row that fits may lead to several documents in two workflows.
     let led_to = usize::try_from(world.options.containers_max.min(world.options.keys) * 2).unwrap_or(usize::MAX);
-    // runs that only wait take no room; there is one for each key at the most, with the rows it may have
+    // Runs that only wait take no room. There is at most one per key, with the rows that it may have.
     let waits = |shape: &Shape| shape.graph.steps.iter().any(|step| matches!(step.role, Role::Sleep | Role::Wait));
     let waiting = if world.shapes.workflows.iter().any(waits) { world.options.keys } else { 0 };
     let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
     let (runs, rows) = (limits.runs_max * times + led_to + waiting, limits.rows_max * times);
     let rows = rows + waiting.saturating_mul(limits.rows_per_key_max);
     rest::bounds_hold(&[
-        Seen { what: "runs in memory", most: world.history.most_runs, limit: runs },
-        Seen { what: "rows in memory", most: world.history.most_rows, limit: rows },
+        HighestValue { what: "runs in memory", most: world.history.most_runs, limit: runs },
+        HighestValue { what: "rows in memory", most: world.history.most_rows, limit: rows },
     ])
 }
 
-/// What a row, or a message, of a workflow's entity amounts to.
-fn known(poison: Option<Poison>, missing: bool, n: u64, workflow: usize) -> Known {
+/// The facts about a row or a message of a workflow's entity.
+fn known(poison: Option<Poison>, missing: bool, n: u64, workflow: usize) -> RowFacts {
     let fails: Option<StepId> =
         poison.filter(|poison| poison.workflow == workflow && !missing).map(|poison| poison.step);
-    Known { missing, fails, n }
+    RowFacts { missing, fails, n }
 }
 
 fn of_entity<'a>(world: &'a World, entity: &'a str) -> impl Iterator<Item = (usize, &'a Shape)> {
     world.shapes.workflows.iter().enumerate().filter(move |(_, shape)| *shape.entity == *entity)
 }
 
-/// Before a row goes, every sink of its entity has accepted a write made from a load that saw its change. A sink that
-/// the graph may pass by is not asked, but whoever is parked has been paid by the park.
+/// Before an outbox row is deleted, every sink of its entity has accepted a write from a load that saw its change.
+/// Sinks that the graph may skip are not checked; for a parked event the park itself counts.
 fn acknowledged(world: &World) -> Vec<Breach> {
     let mut paid = Vec::new();
     for sink in &world.sinks {
         for entry in &sink.log {
             let seen = world.loads.get(&(entry.key.clone(), entry.stamp)).map(|seen| seen.change);
             let change = entry.carried.or(seen).unwrap_or(0);
-            paid.push(ack::Paid { owed: format!("{}/{}", sink.name, entry.key), change, at: entry.at });
+            paid.push(ack::Payment { owed: format!("{}/{}", sink.name, entry.key), change, at: entry.at });
         }
     }
     for park in world.stores.iter().flat_map(|store| &store.journal.parks) {
@@ -176,7 +176,7 @@ fn acknowledged(world: &World) -> Vec<Breach> {
             if world.shapes.plan.workflows[workflow].name == park.run.workflow {
                 for sink in shape.sinks.values() {
                     let owed = format!("{}/{}", world.sinks[*sink].name, park.run.key);
-                    paid.push(ack::Paid { owed, change: u64::MAX, at: park.at });
+                    paid.push(ack::Payment { owed, change: u64::MAX, at: park.at });
                 }
             }
         }
@@ -186,7 +186,7 @@ fn acknowledged(world: &World) -> Vec<Breach> {
     for (number, store) in world.stores.iter().enumerate() {
         for (event, ends) in &store.journal.ends {
             let Some(stored) = store.journal.stored.get(event) else { continue };
-            let Some((Fate::Settled, at)) = ends.first() else { continue };
+            let Some((EventOutcome::Settled, at)) = ends.first() else { continue };
             let change = match stored.kind {
                 Kind::Message => message_of(stored.payload.as_deref()).0,
                 _ => world.application.told.get(&(number, *event)).copied().unwrap_or(0),
@@ -194,7 +194,7 @@ fn acknowledged(world: &World) -> Vec<Breach> {
             for (workflow, _) in of_entity(world, &stored.entity) {
                 for sink in &always[workflow] {
                     let owed = format!("{}/{}", world.sinks[*sink].name, stored.key);
-                    removed.push(ack::Removed { event: *event, owed, change, at: *at });
+                    removed.push(ack::RemovedRow { event: *event, owed, change, at: *at });
                 }
             }
         }
@@ -202,7 +202,7 @@ fn acknowledged(world: &World) -> Vec<Breach> {
     ack::acknowledged_after_success(&removed, &paid)
 }
 
-/// Sinks that every run of the workflow that succeeds writes.
+/// The sinks that every successful run of the workflow writes.
 fn always_written(shape: &Shape) -> Vec<usize> {
     shape.sinks.iter().filter(|(step, _)| is_always_written(shape, **step)).map(|(_, sink)| *sink).collect()
 }
@@ -212,7 +212,7 @@ fn is_always_written(shape: &Shape, sink: StepId) -> bool {
     let all: Vec<Option<StepId>> = std::iter::once(None).chain(graph.ids().map(Some)).collect();
     (0..5).all(|n| {
         all.iter().all(|fails| {
-            let ends = oracle::ends(graph, Known { missing: false, fails: *fails, n });
+            let ends = oracle::ends(graph, RowFacts { missing: false, fails: *fails, n });
             ends[usize::from(sink)] == End::Succeeded || !oracle::succeeds(graph, &ends)
         })
     })
@@ -248,14 +248,14 @@ fn charges(world: &World) -> Vec<Breach> {
         let parked = journal.parks.iter().filter(of_itself).map(|park| (&park.run, &park.step));
         let both = charged.chain(parked);
         named.extend(both.map(|(run, step)| format!("{}/{step}", name(&run.entity, &run.key, &run.workflow))));
-        // whoever is parked as cancelled was cancelled
+        // A run that is parked as cancelled must have been cancelled.
         let cancelled = journal.parks.iter().filter(|park| park.cancelled);
-        let asked = |run: &Settled| {
+        let asked = |run: &RunKey| {
             world.history.cancelled.contains(&(run.entity.clone(), run.key.clone(), run.workflow.clone()))
         };
         named.extend(cancelled.filter(|park| !asked(&park.run)).map(|park| format!("{:?}", park.run)));
-        // and whoever is parked for its deadline has taken that long, by a clock that may run a little fast
-        let least = |run: &Settled| world.shapes.deadline_ms(&run.workflow).map(|deadline| deadline * 9 / 10);
+        // A run that is parked for its deadline must have taken that long, by a clock that may run a little fast.
+        let least = |run: &RunKey| world.shapes.deadline_ms(&run.workflow).map(|deadline| deadline * 9 / 10);
         let too_early =
             |park: &&Park| park.overdue_after_ms.is_some_and(|took| least(&park.run).is_none_or(|least| took < least));
         named.extend(journal.parks.iter().filter(too_early).map(|park| format!("{park:?}")));
@@ -278,10 +278,10 @@ fn cancelled(world: &World) -> BTreeSet<String> {
     parked.map(|entry| name(&entry.run.entity, &entry.run.key, &entry.run.workflow)).collect()
 }
 
-/// Who may be parked or not.
+/// The keys that may be parked or not, depending on timing.
 fn undecided(world: &World) -> BTreeSet<String> {
     let mut names = cancelled(world);
-    // a message that was cancelled was not worked on, whatever it would have come to
+    // A cancelled message was not processed, so its outcome is open.
     let asked = world.history.cancelled.iter().filter(|(entity, ..)| matches!(&**entity, "msg" | "note"));
     names.extend(asked.map(|(entity, key, workflow)| name(entity, key, workflow)));
     for ((entity, key), row) in &world.application.rows {
@@ -293,7 +293,7 @@ fn undecided(world: &World) -> BTreeSet<String> {
     names
 }
 
-/// What must be parked when everything is done: rows as they are now, and messages as they were.
+/// What must be parked at the end: rows in their present state, and messages in their original one.
 fn guilty(world: &World) -> BTreeSet<String> {
     let mut guilty = BTreeSet::new();
     let mut judge = |entity: &str, key: &str, poison: Option<Poison>, missing: bool, n: u64| {
@@ -323,7 +323,7 @@ fn guilty(world: &World) -> BTreeSet<String> {
     guilty
 }
 
-fn copies(world: &World) -> Vec<Copy> {
+fn copies(world: &World) -> Vec<SinkCopy> {
     let mut copies = Vec::new();
     let cancelled = cancelled(world);
     for (workflow, shape) in world.shapes.workflows.iter().enumerate() {
@@ -344,17 +344,17 @@ fn copies(world: &World) -> Vec<Copy> {
                 }
                 let known = known(row.poison, !row.alive, row.n(), workflow);
                 let ends = oracle::ends(&shape.graph, known);
-                // what a run did not write stays as it was, and whoever is parked may be behind
+                // A document that the run did not write stays as it was, and the document of a parked key may be old.
                 if ends[usize::from(*step)] != End::Succeeded {
                     continue;
                 }
-                // a sink writes what its first need gave: nothing, and so a delete, if that has failed
+                // A sink writes the output of its first need; if that failed, there is none, and the sink deletes.
                 let first = shape.graph.needs(*step).first().map(|(need, _)| ends[usize::from(*need)]);
                 let given = first.is_none_or(|end| end == End::Succeeded);
                 let written = row.alive && given && oracle::passes_condition(&shape.graph, *step, &ends, known);
                 let document = world.application.look(&(entity.clone(), key.clone())).2.filter(|_| written);
                 let held = sink.held.get(key);
-                copies.push(Copy {
+                copies.push(SinkCopy {
                     sink: sink.name.clone(),
                     key: key.clone(),
                     row: document.as_deref().map(honeyflow_event::document::hash),

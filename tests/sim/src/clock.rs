@@ -1,14 +1,14 @@
-//! The clock of a simulated node: it begins with the node, and runs a little too fast or too slow.
+//! The clock of a simulated node: it starts with the node, and runs a little too fast or too slow.
 
 use honeyflow_runtime::Moment;
 
-/// What it shows at its beginning.
+/// What the clock shows at its start.
 const BEGIN: i128 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct NodeClock {
     began_at: u64,
-    /// In thousandths.
+    /// The drift, in thousandths.
     drift: i64,
 }
 
@@ -17,14 +17,14 @@ impl NodeClock {
         NodeClock { began_at, drift }
     }
 
-    /// The world's time on this clock.
+    /// Converts the world's time to this clock.
     pub fn local(self, now: u64) -> Moment {
         let passed = i128::from(now.saturating_sub(self.began_at));
         let local = passed + passed * i128::from(self.drift) / 1000 + BEGIN;
         Moment(u64::try_from(local).unwrap_or(0))
     }
 
-    /// The first moment of the world at which this clock shows at least that.
+    /// The first moment of the world at which this clock shows at least `local`.
     pub fn world(self, local: Moment) -> u64 {
         if local == Moment::FAR {
             return u64::MAX;

@@ -1,4 +1,4 @@
-//! Faults that are planned: each strikes at a drawn time, as soon as there is someone to hit.
+//! Planned faults: each happens at a drawn time, as soon as there is a victim.
 
 use crate::{
     options::{MILLI, Options, SECOND},
@@ -7,13 +7,13 @@ use crate::{
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// State is dropped; what was sent may still arrive.
+    /// A node loses its state; what it has sent may still arrive.
     Crash,
-    /// Longer than the lease; what was about to go out goes out afterwards.
+    /// A node is paused for longer than its lease; what it was about to send goes out afterwards.
     Pause,
-    /// A new incarnation starts while the old one runs on, cut off from the database.
+    /// A new incarnation starts while the old one continues, cut off from the database.
     Double,
-    /// The database cannot be reached, targets can.
+    /// A node cannot reach the database; it can reach targets.
     CutOff,
     Drain,
     WorkerDies,
@@ -24,21 +24,21 @@ pub enum Fault {
     SinkAhead,
     /// A table is missing for a while.
     Migration,
-    /// A step answers `Fatal` until something is put right.
+    /// A step answers `Fatal` until it is repaired.
     Broken,
-    /// A person pauses a workflow, and resumes it.
+    /// The operator pauses a workflow, and resumes it.
     Hold,
-    /// A person cancels a run.
+    /// The operator cancels a run.
     Cancel,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Planned {
+pub struct PlannedFault {
     pub at: u64,
     pub fault: Fault,
 }
 
-pub fn plan(options: &Options) -> Vec<Planned> {
+pub fn plan(options: &Options) -> Vec<PlannedFault> {
     let mut random = Random::new(options.seed ^ 0x5EED_0003);
     let plan = &options.plan;
     let kinds = [
@@ -61,14 +61,14 @@ pub fn plan(options: &Options) -> Vec<Planned> {
     let mut planned = Vec::new();
     for (fault, count) in kinds {
         for _ in 0..count {
-            // not before there is load, and early enough to be seen to end
+            // Not before there is load, and early enough that its end is seen.
             let before_end = if fault == Fault::Pause { 10 * SECOND } else { 2 * SECOND };
-            planned.push(Planned { at: random.between(2 * SECOND, safety.saturating_sub(before_end)), fault });
+            planned.push(PlannedFault { at: random.between(2 * SECOND, safety.saturating_sub(before_end)), fault });
         }
     }
     planned.sort_by_key(|planned| planned.at);
     planned
 }
 
-/// How long to wait for a victim.
+/// How long to wait before looking for a victim again.
 pub const AGAIN: u64 = 50 * MILLI;

@@ -1,4 +1,4 @@
-//! What the cores say they did, gathered run by run and judged as soon as a run is over.
+//! The facts that the cores report, collected per run and checked when the run is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use honeyflow_engine::core::{Core, fact::Fact};
 use honeyflow_event::{Key, Name};
 use honeyflow_invariant::{
     Breach,
-    exclusion::{Grant, Held},
+    exclusion::{Grant, HeldTerm},
     graph::{self, Effect, Move},
-    once::{self, Attempt, Begun},
-    pin::Pinned,
-    reason::{self, Waiting},
+    once::{self, Attempt, StartedEvent},
+    pin::PinnedVersion,
+    reason::{self, WaitingRun},
     slots::{self, Slots},
     verdict::{self, End},
 };
@@ -31,13 +31,13 @@ struct OpenRun {
 #[derive(Debug, Default)]
 pub struct History {
     pub breaches: Vec<Breach>,
-    pub held: Vec<Held>,
+    pub held: Vec<HeldTerm>,
     pub grants: Vec<Grant>,
     pub effects: Vec<Effect>,
-    pub begun: Vec<Begun>,
-    /// By which versions owners have gone on.
-    pub pinned: Vec<Pinned>,
-    /// Runs that a person has cancelled: entity, key and workflow.
+    pub begun: Vec<StartedEvent>,
+    /// The definition versions with which owners continued runs.
+    pub pinned: Vec<PinnedVersion>,
+    /// Runs that the operator has cancelled: entity, key and workflow.
     pub cancelled: BTreeSet<(Name, Key, Name)>,
     open: BTreeMap<(u64, u64), OpenRun>,
     facts: u64,
@@ -69,7 +69,7 @@ impl History {
             Fact::Given { run, step, event, newest, .. } => {
                 self.moved(holder, *run, Move::Given(*step));
                 let attempt = Attempt { run: *run, event: *event, newest: *newest };
-                self.breaches.extend(once::named_by_the_newest([&attempt]));
+                self.breaches.extend(once::attempts_carry_the_newest_event([&attempt]));
             }
             Fact::Ended { run, step } => self.moved(holder, *run, Move::Ended(*step)),
             Fact::Concluded { run, workflow, succeeded, states } => {
@@ -82,7 +82,7 @@ impl History {
                 self.breaches.extend(verdict::verdict_is_right(*run, &steps, *succeeded));
             }
             Fact::Resumed { run, began, version } => {
-                let pinned = |version: &u32| Pinned {
+                let pinned = |version: &u32| PinnedVersion {
                     run: format!("run {run} of incarnation {holder}"),
                     phase: 0,
                     version: *version,
@@ -93,7 +93,7 @@ impl History {
         }
     }
 
-    /// The key that a fact is about, for whoever watches one.
+    /// The key that a fact is about, to watch one key.
     pub fn key_of(&self, holder: u64, fact: &Fact) -> Option<&str> {
         let run = match fact {
             Fact::Opened { .. } => return None,
@@ -103,12 +103,12 @@ impl History {
         self.open.get(&(holder, *run)).map(|open| &*open.key)
     }
 
-    /// Asks a core where its runs are, and what its workers hold.
+    /// Reads from a core where its runs are, and what its workers hold.
     pub fn look(&mut self, core: &Core, holder: u64) {
-        let (runs, room) = core.whereabouts();
-        let waiting: Vec<Waiting> = runs
+        let (runs, room) = core.run_locations();
+        let waiting: Vec<WaitingRun> = runs
             .into_iter()
-            .map(|run| Waiting {
+            .map(|run| WaitingRun {
                 run: run.run,
                 waits_for: run.waits_for,
                 settling: run.settling,
@@ -150,7 +150,7 @@ impl History {
         }
     }
 
-    /// An incarnation is gone, and its runs with it.
+    /// Closes the runs of an incarnation that is gone.
     pub fn gone(&mut self, holder: u64, shapes: &Shapes) {
         let left: Vec<u64> = self.open.range((holder, 0)..=(holder, u64::MAX)).map(|((_, run), _)| *run).collect();
         for run in left {

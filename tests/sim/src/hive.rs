@@ -1,5 +1,5 @@
-//! A hive in one thread: members with clocks of their own, the memory backend's rows as the store, and a net that is
-//! late, loses and doubles. One seed draws everything; the same seed gives the same history.
+//! A hive in one thread: members with their own clocks, the memory backend's rows as the store, and a network that
+//! delays, loses and duplicates messages. One seed draws everything; the same seed gives the same history.
 
 pub mod campaign;
 pub mod check;
@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, VecDeque};
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply, Request,
-    contract::{EventKind, Held, QUEEN, View},
+    contract::{EventKind, HeldLease, QUEEN, View},
     member::{Effect, Input},
 };
 use honeyflow_hive_memory::Rows;
 use honeyflow_invariant::{
     Breach,
-    fence::Accepted,
-    hive::{Minted, Reign, Shown},
+    fence::AcceptedWrite,
+    hive::{MintedLease, ReceivedVersion, TermInterval},
 };
 use honeyflow_runtime::Failure;
 
@@ -33,19 +33,19 @@ pub const SOURCE: &str = "shop";
 pub const DUTY: &str = "duty/report";
 /// Above this many nodes, views are compared by their hash.
 const WHOLE_VIEWS_MAX: usize = 50;
-/// Hive time when a world begins.
+/// Hive time at the start of a world.
 const EPOCH_MS: u64 = 200_000_000_000;
 
-/// How calls travel.
+/// The network faults of calls.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
     pub latency_us: u64,
-    /// Per mille of calls.
+    /// Refused calls, per mille.
     pub refused: u64,
     pub unanswered: u64,
     pub slow: u64,
     pub doubled: u64,
-    /// Done at once, and told late.
+    /// Calls that are executed at once and answered late, per mille.
     pub late: u64,
 }
 
@@ -56,14 +56,14 @@ pub struct Options {
     pub shards: u32,
     pub ttl_ms: u64,
     pub heartbeat_ms: u64,
-    /// Per mille, by machine.
+    /// The drift of the clocks, per mille and by machine.
     pub drift: Vec<i64>,
     pub net: Net,
     pub stands: bool,
 }
 
 impl Options {
-    /// Nothing fails.
+    /// Options without faults.
     pub fn calm(nodes: usize, shards: u32) -> Options {
         Options {
             seed: 1,
@@ -98,10 +98,10 @@ enum Happening {
         who: usize,
         input: Input,
     },
-    /// Work under a lease has come to its end.
+    /// Work under a lease has ended.
     Leaves {
         who: usize,
-        held: Held,
+        held: HeldLease,
     },
     /// A write under a term reaches the store.
     Writes {
@@ -114,7 +114,7 @@ enum Happening {
     Restarts {
         machine: usize,
     },
-    /// The duty cannot be done there: others are to try.
+    /// The duty fails on this node: other nodes have to try.
     Fails {
         who: usize,
     },
@@ -124,12 +124,12 @@ enum Happening {
 #[derive(Debug, Default)]
 pub struct History {
     pub breaches: Vec<Breach>,
-    pub minted: Vec<Minted>,
-    /// With when; what a failed server had is lost with it.
-    pub accepted: Vec<(u64, Accepted)>,
+    pub minted: Vec<MintedLease>,
+    /// Accepted writes with their times; the writes of a failed server are lost with it.
+    pub accepted: Vec<(u64, AcceptedWrite)>,
     pub refused: u64,
-    pub reigns: Vec<Reign>,
-    pub shown: Vec<Shown>,
+    pub reigns: Vec<TermInterval>,
+    pub shown: Vec<ReceivedVersion>,
     pub versions: Vec<u64>,
     pub published: Vec<Epoch>,
     pub granted: u64,
@@ -142,16 +142,16 @@ pub struct World {
     pub options: Options,
     pub now: u64,
     pub rows: Rows,
-    /// The store's clock has stepped by so much.
+    /// How far the store's clock has stepped.
     pub offset_ms: i64,
     pub steps: u64,
-    /// The store cannot be reached until then.
+    /// Until this time no node reaches the store.
     pub down_until: u64,
     pub nodes: Vec<Node>,
     pub history: History,
     pub random: Random,
     pub healed_at: Option<u64>,
-    /// Failed over or restored: what was known before says less.
+    /// How often the store failed over or was restored.
     pub lineages: u64,
     /// The machine on which the duty fails.
     pub failing: Option<usize>,
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// All nodes, started together.
+    /// A world in which all nodes start together.
     pub fn started(options: Options) -> World {
         let mut world = World::new(options);
         for machine in 0..world.options.nodes {
@@ -207,7 +207,7 @@ impl World {
         (EPOCH_MS + self.now / MILLI).saturating_add_signed(self.offset_ms)
     }
 
-    /// There is one clock, the store's; with a bug planted, the wall clock of whoever asks.
+    /// Hive time for a request of this node. It is the store's clock; with a planted bug, the node's own wall clock.
     fn hive_ms_for(&self, who: usize) -> u64 {
         if !honeyflow_hive::planted::on("node clock") {
             return self.hive_ms();
@@ -219,10 +219,10 @@ impl World {
     pub fn start(&mut self, machine: usize) -> usize {
         let who = self.nodes.len();
         self.nodes.push(Node::new(&self.options, machine, who, self.now));
-        self.hears(who, Input::Shards { source: SOURCE.into(), count: self.options.shards, pinned_only: false });
-        self.hears(who, Input::Want(DUTY.into()));
+        self.deliver(who, Input::Shards { source: SOURCE.into(), count: self.options.shards, pinned_only: false });
+        self.deliver(who, Input::Want(DUTY.into()));
         let identity = self.nodes[who].identity(self.options.seed);
-        self.hears(who, Input::Identity(identity));
+        self.deliver(who, Input::Identity(identity));
         let wait = self.random.below(50 * MILLI);
         self.after(wait, Happening::Works { who });
         who
@@ -255,7 +255,7 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    /// What a standby may have, or a backup.
+    /// Remembers the rows as a standby or a backup may have them.
     fn remember(&mut self) {
         if self.past.back().is_none_or(|(at, _)| self.now - at >= 50 * MILLI) {
             self.past.push_back((self.now, self.rows.clone()));
@@ -276,7 +276,7 @@ impl World {
             Happening::Tick { who } => {
                 if self.nodes[who].tick_at <= self.now {
                     self.nodes[who].tick_at = u64::MAX;
-                    self.hears(who, Input::Tick);
+                    self.deliver(who, Input::Tick);
                 }
             }
             Happening::Arrives { who, call, request, back, answered } => {
@@ -290,32 +290,32 @@ impl World {
                     self.after(back, Happening::Answers { who, call, result });
                 }
             }
-            Happening::Answers { who, call, result } => self.hears(who, Input::Answer { call, result }),
-            Happening::Hears { who, input } => self.hears(who, input),
+            Happening::Answers { who, call, result } => self.deliver(who, Input::Answer { call, result }),
+            Happening::Hears { who, input } => self.deliver(who, input),
             Happening::Leaves { who, held } => {
                 if self.nodes[who].paused_until > self.now {
                     let wait = self.nodes[who].paused_until - self.now;
                     return self.after(wait, Happening::Leaves { who, held });
                 }
                 self.leaves(who, &held);
-                self.hears(who, Input::Left(held));
+                self.deliver(who, Input::Left(held));
             }
             Happening::Writes { fence } => {
                 if self.down_until <= self.now && self.rows.holds(&fence) {
-                    let accepted = Accepted { lease: fence.lease().clone(), epoch: fence.epoch() };
+                    let accepted = AcceptedWrite { lease: fence.lease().clone(), epoch: fence.epoch() };
                     self.history.accepted.push((self.now, accepted));
                 } else {
                     self.history.refused += 1;
                 }
             }
             Happening::Works { who } => self.works(who),
-            Happening::Strikes(fault) => self.strikes(fault),
+            Happening::Strikes(fault) => self.apply_fault(fault),
             Happening::Restarts { machine } => {
                 if !self.nodes.iter().any(|node| node.machine == machine && node.alive) {
                     self.start(machine);
                 }
             }
-            Happening::Fails { who } => self.fails(who),
+            Happening::Fails { who } => self.give_up_duty(who),
             Happening::Accepts => {
                 let accept = Request::AcceptRestore { cause: "a person".into() };
                 let _ = self.rows.apply(self.hive_ms(), accept);
@@ -324,8 +324,8 @@ impl World {
         }
     }
 
-    /// Paused nodes hear it when they wake.
-    pub fn hears(&mut self, who: usize, input: Input) {
+    /// Delivers an input. A paused node receives it when it wakes.
+    pub fn deliver(&mut self, who: usize, input: Input) {
         if !self.nodes[who].alive {
             return;
         }
@@ -378,7 +378,7 @@ impl World {
                 self.ends(who, &lease);
             }
             Effect::Leave { held, .. } => {
-                // most come to an end soon, some never do
+                // Most work ends soon, some never does.
                 let wait = self.random.below(300 * MILLI);
                 if !self.random.one_in(12) {
                     self.after(wait, Happening::Leaves { who, held });
@@ -391,12 +391,12 @@ impl World {
                 self.check_unknown(who);
             }
             Effect::Notice { code, .. } => *self.history.calls.entry(code).or_default() += 1,
-            Effect::Limits(_) | Effect::Stuck | Effect::Buried => {}
+            Effect::Limits(_) | Effect::Stuck | Effect::Removed => {}
             Effect::Refused(failure) => {
                 self.nodes[who].refused = Some(failure);
-                self.dies(who);
+                self.kill(who);
             }
-            Effect::Left => self.dies(who),
+            Effect::Left => self.kill(who),
         }
     }
 
@@ -407,14 +407,14 @@ impl World {
         }
     }
 
-    /// Of a term before: there is nothing to leave any more.
-    fn leaves(&mut self, who: usize, held: &Held) {
+    /// Leaves a lease. If the term is an earlier one, there is nothing to leave.
+    fn leaves(&mut self, who: usize, held: &HeldLease) {
         if self.nodes[who].terms.get(&held.lease).is_some_and(|(term, _)| term.epoch() == held.epoch) {
             self.ends(who, &held.lease);
         }
     }
 
-    pub fn dies(&mut self, who: usize) {
+    pub fn kill(&mut self, who: usize) {
         let leases: Vec<Name> = self.nodes[who].terms.keys().cloned().collect();
         leases.iter().for_each(|lease| self.ends(who, lease));
         self.nodes[who].alive = false;
@@ -438,7 +438,7 @@ impl World {
             return self.after(there + back, Happening::Answers { who, call, result: failure });
         }
         let answered = calm || draw >= net.refused + net.unanswered;
-        // a proxy that sends again what it has sent already
+        // A proxy may send a request twice.
         if !calm && self.random.per_mille(net.doubled) {
             let again = there + self.random.below(4 * SECOND);
             let request = request.clone();
@@ -457,7 +457,8 @@ impl World {
             self.beaten.remove(node);
         }
         let reply = self.rows.apply(hive_ms, request);
-        // One that comes again, or after its node was buried, renews nothing; a join that was given up is nobody's life.
+        // A heartbeat that is repeated, or comes after its node was removed, renews nothing. A join that its node gave
+        // up does not count either.
         let renewed = match &reply {
             Ok(Reply::Joined(_)) => true,
             Ok(Reply::Beat(status)) => status.renewed,
@@ -474,7 +475,7 @@ impl World {
         reply
     }
 
-    /// What the store has written since the last time.
+    /// Reads the events that the store has written since the last call.
     fn note_events(&mut self) {
         let read = Request::Events { after: self.events_read, max: u32::MAX };
         let events = match self.rows.apply(self.hive_ms(), read) {
@@ -482,7 +483,7 @@ impl World {
                 self.events_read = news.head.version;
                 news.events
             }
-            // after a jump of the version the gap is no fault
+            // After a jump of the version the gap is expected.
             Ok(Reply::View(view)) if view.head.version != self.events_read => {
                 let newest = Request::History { lease: None, until_ms: None, max: 1 };
                 let Ok(Reply::History(events)) = self.rows.apply(self.hive_ms(), newest) else { return };
@@ -497,7 +498,7 @@ impl World {
             match (event.kind, event.lease, event.epoch, event.node) {
                 (EventKind::Taken | EventKind::HandedOver, Some(lease), Some(epoch), Some(node)) => {
                     let (lease, holder) = (lease.to_string(), node.to_string());
-                    self.history.minted.push(Minted { lease, epoch, holder });
+                    self.history.minted.push(MintedLease { lease, epoch, holder });
                 }
                 (EventKind::Buried, _, _, Some(node)) => self.note_burial(node),
                 _ => {}
@@ -508,9 +509,9 @@ impl World {
     fn note_burial(&mut self, node: NodeId) {
         self.history.buried += 1;
         let Some((beaten_at, ttl_ms)) = self.beaten.remove(&node) else { return };
-        // the store counts whole milliseconds
+        // The store counts whole milliseconds.
         let silent_ms = (self.now - beaten_at).div_ceil(MILLI);
-        let breach = honeyflow_invariant::hive::nobody_alive_is_buried(&node.to_string(), silent_ms, ttl_ms);
+        let breach = honeyflow_invariant::hive::no_live_member_is_removed(&node.to_string(), silent_ms, ttl_ms);
         self.history.breaches.extend(breach);
     }
 
@@ -522,16 +523,16 @@ impl World {
             return;
         }
         let mut content = check::content(view);
-        // Of large hives there are too many to keep.
+        // Large hives have too many views to keep them whole.
         if view.nodes.len() > WHOLE_VIEWS_MAX {
             content = format!("{:032x}", xxhash_rust::xxh3::xxh3_128(content.as_bytes()));
         }
         let of = format!("{:?} {:?}", view.head.origin, view.head.lineage);
         let node = format!("{who} {:?}", self.nodes[who].member.node());
-        self.history.shown.push(Shown { node, of, version: view.head.version, content });
+        self.history.shown.push(ReceivedVersion { node, of, version: view.head.version, content });
     }
 
-    /// Whoever holds a term writes under it now and then; requests come now and then.
+    /// Lets a node write under its terms now and then, and gives it requests now and then.
     fn works(&mut self, who: usize) {
         if !self.nodes[who].alive {
             return;
@@ -549,13 +550,13 @@ impl World {
             self.after(wait, Happening::Writes { fence });
         }
         if self.traffic && self.nodes[who].is_used() {
-            self.hears(who, Input::Traffic(local));
+            self.deliver(who, Input::Traffic(local));
         }
         let wait = self.random.between(50 * MILLI, 150 * MILLI);
         self.after(wait, Happening::Works { who });
     }
 
-    /// Who lives and holds this lease under a term.
+    /// The living nodes that hold this lease under a term.
     pub fn holders(&self, lease: &str) -> Vec<usize> {
         let holds = |node: &Node| {
             node.alive
@@ -575,7 +576,7 @@ impl World {
         shards.chain(queen).chain([DUTY.to_owned()]).collect()
     }
 
-    /// What was asked of the store so far.
+    /// The number of requests to the store so far.
     pub fn operations(&self) -> u64 {
         OPERATIONS.iter().filter_map(|name| self.history.calls.get(name)).sum()
     }
@@ -606,12 +607,12 @@ fn name_of(request: &Request) -> &'static str {
         Request::Join { .. } => "join",
         Request::Beat { .. } => "beat",
         Request::Leave { .. } => "leave",
-        Request::Bury { .. } => "bury",
+        Request::Remove { .. } => "bury",
         Request::Look { .. } => "look",
         Request::Take { .. } => "take",
         Request::HandOver { .. } => "hand-over",
         Request::Release { .. } => "release",
-        Request::SetHeir { .. } => "set-heir",
+        Request::SetSuccessor { .. } => "set-heir",
         Request::Count { .. } => "count",
         Request::Tally => "tally",
         Request::View | Request::Events { .. } => "view",

@@ -1,9 +1,10 @@
-//! A whole cluster in one thread: the shipped cores of engine and hive, a model database and model sinks, driven by one
-//! seed that draws every delay, order, loss, crash and pause. The same seed gives the same history, to the last event.
+//! The simulator: a whole cluster in one thread. It runs the shipped cores of engine and hive with a model database and
+//! model sinks. One seed draws every delay, order, loss, crash and pause; the same seed gives the same history, to the
+//! last event.
 //!
 //! [`world::run`] plays one seed: a safety phase in which anything may fail, a heal, and a liveness phase until nothing
-//! moves. [`check`] then asks the invariants about the histories. Nothing of the cores is rewritten here: what is
-//! modelled is only what lies behind their ports.
+//! changes. [`check`] then checks the invariants on the histories. The cores are not rewritten here: only what lies
+//! behind their ports is modelled.
 
 pub mod campaign;
 pub mod check;

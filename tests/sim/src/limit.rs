@@ -1,10 +1,10 @@
-//! Limits under load: the shipped core of every node, a model store with a round trip, requests by a Poisson process, and
-//! beside them one central bucket that sees the same requests. What the nodes admit together is compared with it.
+//! Limits under load: the shipped core of every node, a model store with a round trip, and requests by a Poisson
+//! process. One central bucket sees the same requests; the test compares what all nodes admit together with it.
 
+pub mod faults;
 pub mod load;
 pub mod node;
 pub mod scenario;
-pub mod trouble;
 pub mod world;
 
 pub use scenario::{SCENARIOS, Scenario};

@@ -1,16 +1,16 @@
-//! Cuts a failing seed down: fewer faults, fewer nodes, fewer changes, smaller graphs, less time, as long as the same
-//! rule is broken. What is left is what it takes.
+//! Minimises a failing seed: fewer faults, fewer nodes, fewer changes, smaller graphs, less time, as long as the same
+//! rule is broken. The result contains only what the failure needs.
 //!
-//! Each option is tried at its least, then by halves. An option that can be cut once the others are small is found
-//! in a later round; it ends when a round changes nothing.
+//! Each option is first tried at its least value, then halved. A later round finds options that can be cut only after
+//! others are small; it ends when a round changes nothing.
 
 use crate::{options::Options, world::Outcome};
 
-/// A seed takes a fraction of a second; nobody waits longer than a minute.
+/// The largest number of plays. A seed takes a fraction of a second, so all of them take about a minute.
 const PLAYS_MAX: usize = 400;
 
-/// The smallest outcome found that breaks the same rule as this one. `play` must give the same outcome for the same
-/// options.
+/// Returns the smallest outcome found that breaks the same rule as this one. `play` must give the same outcome for the
+/// same options.
 pub fn smallest(failed: &Outcome, play: impl Fn(&Options) -> Outcome) -> Outcome {
     let rule = |outcome: &Outcome| outcome.breaches.first().map(|breach| breach.id);
     let broken = rule(failed);
@@ -20,7 +20,7 @@ pub fn smallest(failed: &Outcome, play: impl Fn(&Options) -> Outcome) -> Outcome
         let outcome = (plays <= PLAYS_MAX).then(|| play(options))?;
         (rule(&outcome) == broken).then_some(outcome)
     };
-    // what happens after the last thing that matters is cut off by counting
+    // Limiting the number of changes cuts off what happens after the failure.
     let mut start = failed.options.clone();
     start.changes_max = start.changes_max.min(failed.stats.changes.max(1));
     let Some(mut best) = try_with(&start) else {
@@ -29,7 +29,8 @@ pub fn smallest(failed: &Outcome, play: impl Fn(&Options) -> Outcome) -> Outcome
     loop {
         let before = best.options.knobs();
         for (at, (name, _, least)) in before.iter().enumerate() {
-            // below `floor` it is known not to fail; the least is tried first, since most are not needed at all
+            // Below `floor` the seed is known not to fail. The least value is tried first, as most options are not
+            // needed.
             let mut floor = *least;
             let mut wanted = *least;
             while is_worth_it(floor, best.options.knobs()[at].1) {
@@ -47,12 +48,12 @@ pub fn smallest(failed: &Outcome, play: impl Fn(&Options) -> Outcome) -> Outcome
     }
 }
 
-/// Small numbers are found exactly; of large ones a few per cent say nothing.
+/// Small numbers are found exactly; for large ones a few per cent do not matter.
 fn is_worth_it(floor: u64, now: u64) -> bool {
     floor < now && (now <= 64 || (now - floor) > now / 8)
 }
 
-/// The same options have not failed again: that is itself a bug, and is shown as it was.
+/// The outcome for options that did not fail again. That is itself a bug; the original outcome is shown.
 fn unreproducible(failed: &Outcome) -> Outcome {
     let mut breaches = failed.breaches.clone();
     breaches.insert(0, honeyflow_invariant::Breach::new("RL-35", "the same seed gave another history"));
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
     use crate::world::Stats;
 
-    /// Fails while it has a pause, two nodes, and at least 37 changes.
+    /// Fails with a pause, two nodes, and at least 37 changes.
     fn play(options: &Options) -> Outcome {
         let fails = options.plan.pauses > 0 && options.nodes >= 2 && options.changes_max >= 37;
         let breaches = if fails { vec![Breach::new("I2", "on purpose")] } else { Vec::new() };
@@ -83,7 +84,7 @@ mod tests {
 
     /// RL-38
     #[test]
-    fn rl_38_only_what_it_takes_is_left() {
+    fn rl_38_only_what_the_failure_needs_remains() {
         let mut options = Options::draw(1);
         (options.plan.pauses, options.plan.crashes, options.nodes) = (3, 3, 3);
         let smallest = smallest(&play(&options), play);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fail_again_says_so() {
+    fn an_unreproducible_failure_is_reported() {
         let mut failed = play(&Options::draw(1));
         failed.breaches = vec![Breach::new("I9", "once")];
         let shown = smallest(&failed, |options| Outcome { breaches: Vec::new(), ..play(options) });

@@ -1,5 +1,5 @@
-//! Members and leases, in the same database as the outbox, so that fence and lease are one row. The rows are those of the
-//! memory backend.
+//! Members and leases in the same database as the outbox, so that a fence is compared with the lease row itself. The
+//! rows are those of the memory backend.
 
 use honeyflow_hive::{Fence, Reply, Request};
 use honeyflow_hive_memory::Rows;
@@ -16,7 +16,7 @@ impl ModelHive {
         self.rows.apply(hive_ms, request)
     }
 
-    /// The fence, compared with the lease row.
+    /// Compares the fence with the lease row.
     pub fn admits(&self, fence: &Fence) -> bool {
         self.rows.holds(fence)
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use honeyflow_event::{Document, Key, Name, Stamp, document};
 
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct StoredDocument {
     pub stamp: Stamp,
     pub body: Option<u64>,
-    /// When it was written, in microseconds.
+    /// The time of the write, in microseconds.
     at_us: u64,
 }
 
-/// What was applied, in order. `at` is the place in the world's history.
+/// A write that was applied. `at` is its position in the world's history.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub key: Key,
@@ -25,14 +25,14 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub struct ModelSink {
     pub name: Name,
-    pub held: BTreeMap<Key, Held>,
+    pub held: BTreeMap<Key, StoredDocument>,
     pub log: Vec<Entry>,
-    /// Refused because a higher epoch has written, and because of a higher sequence of the same.
+    /// How many writes were refused because of a higher epoch, and because of a higher sequence of the same epoch.
     pub refused_stale: u64,
     pub refused_superseded: u64,
-    /// Nothing is taken until then.
+    /// Until this time the sink accepts nothing.
     pub down_until: u64,
-    /// A delete, and with it its stamp, is forgotten after so long.
+    /// After this time a delete and its stamp are forgotten.
     forgets_after_us: u64,
 }
 
@@ -49,11 +49,11 @@ impl ModelSink {
         }
     }
 
-    /// Deletes are kept as tombstones: a stamp outlives its document, for a while. `at` is (microseconds, place in the
-    /// history). Err: the stored stamp.
+    /// Applies a write if its stamp is high enough, otherwise returns the stored stamp as the error. Deletes leave
+    /// tombstones, so a stamp outlives its document for a while. `at` is (microseconds, position in the history).
     pub fn write(&mut self, key: &Key, stamp: Stamp, body: &Document, at: (u64, u64)) -> Result<(), Stamp> {
         let hash = body.as_deref().map(document::hash);
-        let forgets = |held: &Held| {
+        let forgets = |held: &StoredDocument| {
             let after = if honeyflow_engine::planted::on("PB-28") { 1 } else { self.forgets_after_us };
             held.body.is_none() && after > 0 && at.0 - held.at_us >= after
         };
@@ -70,7 +70,7 @@ impl ModelSink {
                 return Err(held.stamp);
             }
         }
-        self.held.insert(key.clone(), Held { stamp, body: hash, at_us: at.0 });
+        self.held.insert(key.clone(), StoredDocument { stamp, body: hash, at_us: at.0 });
         let carried = body.as_deref().and_then(|body| body.get("c")).and_then(serde_json::Value::as_u64);
         self.log.push(Entry { key: key.clone(), stamp, carried, at: at.1 });
         Ok(())

@@ -1,8 +1,8 @@
-//! The model database: `apply(now, request) → reply`, plain data in and out. It holds the application's rows, the outbox
-//! and everything else a store keeps, in ordered maps; each request is one transaction.
+//! The model database: `apply(now, request) → reply`, plain data in and out. It holds the application's rows, the
+//! outbox and everything else that a store keeps, in ordered maps; each request is one transaction.
 //!
-//! It is not the product's memory backend: it also keeps what the invariants ask for, and lets transactions commit long
-//! after they took their ids. Faults are drawn by the world, not here.
+//! It is not the product's memory backend: it also records what the invariants need, and lets transactions commit long
+//! after they got their ids. The world draws the faults, not this file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,13 +13,13 @@ use std::{
 use honeyflow_engine::planted;
 use honeyflow_event::{Event, EventId, Key, Kind, Name, PRIORITY_FAN_OUT, PRIORITY_LEVELS};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
-use honeyflow_invariant::{fence::Accepted, loss::Fate, pin::Pinned};
+use honeyflow_invariant::{fence::AcceptedWrite, loss::EventOutcome, pin::PinnedVersion};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Admin, AdminReply, NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Signal, Wanted,
+    Admin, AdminReply, NewEvent, Op, Poll, PollReply, RecoveredState, Reply, Request, RunKey, Signal, SignalQuery,
     admin::{Definition, NewDefinition, Versions},
-    poll::{Oversized, Sweep},
-    write::{Charged, Checkpoint, Checkpointed, FanOut, Parked, Pause},
+    poll::{Sweep, UnreadRow},
+    write::{Checkpoint, CheckpointOutcome, FanOut, ParkRequest, Pause, StoredFailure},
 };
 use serde_json::{Value, json};
 
@@ -37,16 +37,16 @@ pub struct OutboxRow {
 
 #[derive(Clone, Debug)]
 pub struct ParkedEntry {
-    pub run: Settled,
-    /// 0 unless the entry stands for one message or row alone.
+    pub run: RunKey,
+    /// 0, unless the entry is about a single message or row.
     pub event: EventId,
     pub step: Name,
     pub version: u32,
     pub code: String,
 }
 
-/// Run, step and index.
-pub type OfStep = (Settled, Name, u32);
+/// A step of a run: run, step and index.
+pub type OfStep = (RunKey, Name, u32);
 
 #[derive(Debug, Default)]
 pub struct ModelStore {
@@ -57,48 +57,48 @@ pub struct ModelStore {
     pub parked: Vec<ParkedEntry>,
     failures: BTreeMap<OfStep, (u32, i64, Failure)>,
     checkpoints: BTreeMap<OfStep, Checkpoint>,
-    /// When each of them was stored, as the journal counts.
+    /// When each checkpoint was stored, as the journal counts.
     checkpointed_at: BTreeMap<OfStep, u64>,
-    /// What an edge statement finds: the keys that a cause leads to.
+    /// The keys to which a cause leads, as an edge statement would find them.
     pub edges: BTreeMap<Key, BTreeSet<Key>>,
-    /// Marks of messages that are done.
+    /// Deduplication marks of finished messages.
     dedupe: BTreeSet<(Name, Arc<str>, Arc<str>)>,
     pub paused: Vec<Pause>,
-    /// Kept when, until when; numbered from 1.
+    /// Signals with the times since when and until when they are kept; numbered from 1.
     signals: Vec<(i64, i64, Arc<Event>)>,
     pub schema_version: i64,
     definitions: Vec<Definition>,
     pub journal: Journal,
 }
 
-/// What has happened to the store, for the invariants. `at` counts the world's events.
+/// The history of the store, for the invariants. `at` counts the world's events.
 #[derive(Debug, Default)]
 pub struct Journal {
     pub at: u64,
-    pub accepted: Vec<Accepted>,
+    pub accepted: Vec<AcceptedWrite>,
     pub fenced: u64,
-    pub ends: BTreeMap<EventId, Vec<(Fate, u64)>>,
+    pub ends: BTreeMap<EventId, Vec<(EventOutcome, u64)>>,
     pub parks: Vec<Park>,
-    pub charges: Vec<(Settled, Name)>,
+    pub charges: Vec<(RunKey, Name)>,
     pub emitted: Vec<Arc<str>>,
-    /// Whose checkpoint has ever committed: workflow, step and a row that it covers.
+    /// The checkpoints that have ever committed: workflow, step and a row that it covers.
     pub checkpointed: BTreeSet<(Name, Name, EventId)>,
     /// The version of every checkpoint that was ever stored.
-    pub pinned: Vec<Pinned>,
-    /// How many runs of it have ended.
-    pub ended: BTreeMap<Settled, u64>,
+    pub pinned: Vec<PinnedVersion>,
+    /// How many runs have ended, by run key.
+    pub ended: BTreeMap<RunKey, u64>,
     /// Every event that was ever visible.
     pub stored: BTreeMap<EventId, Event>,
-    /// When an event may be worked on, by the store's clock.
+    /// When an event is due, by the store's clock.
     pub due: BTreeMap<EventId, i64>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Park {
-    pub run: Settled,
+    pub run: RunKey,
     pub step: Name,
     pub cancelled: bool,
-    /// Parked for its deadline: milliseconds since its oldest event was stored.
+    /// If the run was parked for its deadline, the milliseconds since its oldest event was stored.
     pub overdue_after_ms: Option<i64>,
     pub at: u64,
 }
@@ -117,7 +117,7 @@ impl ModelStore {
         (Self::clock_ms(now_us) - HIVE_TIME_START_MS).cast_unsigned()
     }
 
-    /// Taken when a transaction inserts, long before it commits.
+    /// Takes an event id. A transaction does so when it inserts, long before it commits.
     pub fn take_id(&mut self) -> EventId {
         self.next_id += 1;
         self.next_id
@@ -142,7 +142,7 @@ impl ModelStore {
                     self.journal.fenced += 1;
                     return Ok(Reply::Fenced);
                 }
-                let accepted = Accepted { lease: write.fence.lease().clone(), epoch: write.fence.epoch() };
+                let accepted = AcceptedWrite { lease: write.fence.lease().clone(), epoch: write.fence.epoch() };
                 self.journal.accepted.push(accepted);
                 for op in write.ops {
                     self.perform(now_us, op);
@@ -228,7 +228,7 @@ impl ModelStore {
         match op {
             Op::Settle { events, runs } => {
                 for event in events {
-                    if let Some(row) = self.remove(event, Fate::Settled)
+                    if let Some(row) = self.remove(event, EventOutcome::Settled)
                         && let Some(dedupe) = row.event.dedupe
                     {
                         self.dedupe.insert((row.event.entity, row.event.key, dedupe));
@@ -248,10 +248,10 @@ impl ModelStore {
             }
             Op::Park(parked) => self.park(now_us, *parked),
             Op::ParkRow { event, failure } => {
-                if let Some(row) = self.remove(event, Fate::Parked) {
+                if let Some(row) = self.remove(event, EventOutcome::Parked) {
                     let Event { tenant, entity, key, workflow, .. } = row.event;
                     let workflow = workflow.unwrap_or_else(|| "".into());
-                    let run = Settled { tenant, entity, key, workflow };
+                    let run = RunKey { tenant, entity, key, workflow };
                     self.parked.push(ParkedEntry {
                         run,
                         event,
@@ -275,7 +275,7 @@ impl ModelStore {
                 }
             }
             Op::Replace { event, by } => {
-                if self.remove(event, Fate::Replaced).is_some() {
+                if self.remove(event, EventOutcome::Replaced).is_some() {
                     for new in by {
                         self.append(now_us, new);
                     }
@@ -286,13 +286,13 @@ impl ModelStore {
         }
     }
 
-    /// One page; the next position gets a new row, so that a repeat finds none.
+    /// Writes one page of a fan-out. The next position gets a new row, so that a repetition finds none.
     fn fan_out(&mut self, now_us: u64, page: &FanOut) {
         let waits = |row: &&OutboxRow| row.event.kind == Kind::Row && row.event.priority == PRIORITY_FAN_OUT;
         if self.outbox.values().filter(waits).count() >= page.pending_max as usize {
             return;
         }
-        let Some(row) = self.remove(page.event, Fate::Replaced) else { return };
+        let Some(row) = self.remove(page.event, EventOutcome::Replaced) else { return };
         let mut found: BTreeSet<Key> =
             page.causes.iter().filter_map(|cause| self.edges.get(cause)).flatten().cloned().collect();
         found.retain(|key| page.after.as_ref().is_none_or(|after| key > after));
@@ -324,23 +324,24 @@ impl ModelStore {
         }
     }
 
-    fn remove(&mut self, event: EventId, fate: Fate) -> Option<OutboxRow> {
+    fn remove(&mut self, event: EventId, fate: EventOutcome) -> Option<OutboxRow> {
         let row = self.outbox.remove(&event)?;
         let at = self.journal.at;
         self.journal.ends.entry(event).or_default().push((fate, at));
         Some(row)
     }
 
-    fn clear(&mut self, run: &Settled) {
+    fn clear(&mut self, run: &RunKey) {
         *self.journal.ended.entry(run.clone()).or_default() += 1;
         self.failures.retain(|(of, ..), _| of != run);
         self.checkpoints.retain(|(of, ..), _| of != run);
-        // A parked message is data of its own: only what is read fresh is healed by a later success.
+        // A parked message contains its own data, so a later success does not heal it; it heals only rows, which are
+        // read again.
         self.parked.retain(|entry| entry.run != *run || entry.event != 0);
     }
 
-    fn park(&mut self, now_us: u64, parked: Parked) {
-        let Parked { run, message, events, step, version, failure, .. } = parked;
+    fn park(&mut self, now_us: u64, parked: ParkRequest) {
+        let ParkRequest { run, message, events, step, version, failure, .. } = parked;
         let event = message.unwrap_or(0);
         let cancelled = failure.code == "cancelled";
         self.parked.retain(|entry| entry.run != run || entry.step != step || entry.event != event);
@@ -354,18 +355,18 @@ impl ModelStore {
         self.failures.retain(|(of, ..), _| *of != run);
         self.checkpoints.retain(|(of, ..), _| *of != run);
         for event in events {
-            self.remove(event, Fate::Parked);
+            self.remove(event, EventOutcome::Parked);
         }
     }
 
-    /// The first outcome stays; only a wait that has begun is followed by its end.
+    /// Stores a checkpoint. The first outcome stays, except that the end of a wait replaces its begin.
     fn checkpoint(&mut self, now_us: u64, checkpoint: Checkpoint) {
         let of = (checkpoint.run.clone(), checkpoint.step.clone(), checkpoint.index);
         for event in &checkpoint.covers {
             let workflow = checkpoint.run.workflow.clone();
             self.journal.checkpointed.insert((workflow, checkpoint.step.clone(), *event));
         }
-        let waits = |outcome: &Checkpointed| matches!(outcome, Checkpointed::Until(_));
+        let waits = |outcome: &CheckpointOutcome| matches!(outcome, CheckpointOutcome::Until(_));
         if let Some(stored) = self.checkpoints.get(&of)
             && (!waits(&stored.outcome) || waits(&checkpoint.outcome))
             && (!planted::on("PB-19") || checkpoint.emit.is_empty())
@@ -373,10 +374,10 @@ impl ModelStore {
             return;
         }
         let Checkpoint { run, covers, version, phase, .. } = &checkpoint;
-        // The same rows may form another run, if they owe one elsewhere and their owner is lost.
+        // The same rows may form another run, if they have another obligation and their owner is lost.
         let ended = self.journal.ended.get(run).copied().unwrap_or(0);
         let run = format!("{}/{}/{} of {covers:?}, after {ended} others", run.entity, run.key, run.workflow);
-        self.journal.pinned.push(Pinned { run, phase: *phase, version: *version });
+        self.journal.pinned.push(PinnedVersion { run, phase: *phase, version: *version });
         for new in &checkpoint.emit {
             self.journal.emitted.extend(new.dedupe.clone());
             self.append(now_us, new.clone());
@@ -385,13 +386,14 @@ impl ModelStore {
         self.checkpoints.insert(of, Checkpoint { emit: Vec::new(), ..checkpoint });
     }
 
-    /// Whether the step was known to be done by then, in the run that this event belongs to.
+    /// Whether the step was recorded as done by that time, in the run that this event belongs to.
     pub fn was_done(&self, of: &OfStep, event: EventId, by: u64) -> bool {
-        let done = |kept: &Checkpoint| matches!(kept.outcome, Checkpointed::Done(_)) && kept.covers.contains(&event);
+        let done =
+            |kept: &Checkpoint| matches!(kept.outcome, CheckpointOutcome::Done(_)) && kept.covers.contains(&event);
         self.checkpoints.get(of).is_some_and(done) && self.checkpointed_at.get(of).is_some_and(|at| *at < by)
     }
 
-    fn signals(&self, now_us: u64, wanted: &Wanted) -> Vec<Signal> {
+    fn signals(&self, now_us: u64, wanted: &SignalQuery) -> Vec<Signal> {
         let now = Self::clock_ms(now_us);
         let numbered = (1..).zip(&self.signals).filter(|(id, (kept, until, event))| {
             *id > wanted.after
@@ -405,17 +407,17 @@ impl ModelStore {
         found.take(wanted.limit as usize).collect()
     }
 
-    /// Checkpoints of a key: step and the rows they cover.
+    /// The checkpoints of a key: step and the rows they cover.
     pub fn journaled(&self, key: &str) -> Vec<(Name, Vec<EventId>)> {
         let of_key = self.checkpoints.iter().filter(|((run, ..), _)| &*run.key == key);
         of_key.map(|((_, step, _), checkpoint)| (step.clone(), checkpoint.covers.clone())).collect()
     }
 
-    fn recover(&self, now_us: u64, shard: u16) -> Recovered {
+    fn recover(&self, now_us: u64, shard: u16) -> RecoveredState {
         let store_ms = Self::clock_ms(now_us);
-        let is_ours = |run: &Settled| shard_of(&run.key, self.shards) == shard;
+        let is_ours = |run: &RunKey| shard_of(&run.key, self.shards) == shard;
         let failures = self.failures.iter().filter(|((run, ..), _)| is_ours(run)).map(
-            |((run, step, index), (attempts, due, failure))| Charged {
+            |((run, step, index), (attempts, due, failure))| StoredFailure {
                 run: run.clone(),
                 step: step.clone(),
                 index: *index,
@@ -428,12 +430,12 @@ impl ModelStore {
         let ours = self.checkpoints.values().filter(|checkpoint| is_ours(&checkpoint.run));
         let mut checkpoints: Vec<Checkpoint> = ours.filter(is_there).cloned().collect();
         checkpoints.sort_by(|a, b| (&a.run, a.phase, a.stamp).cmp(&(&b.run, b.phase, b.stamp)));
-        Recovered { failures: failures.collect(), checkpoints, paused: self.paused.clone(), store_ms }
+        RecoveredState { failures: failures.collect(), checkpoints, paused: self.paused.clone(), store_ms }
     }
 
-    fn poll(&mut self, now_us: u64, poll: &Poll) -> Polled {
+    fn poll(&mut self, now_us: u64, poll: &Poll) -> PollReply {
         let store_ms = Self::clock_ms(now_us);
-        let mut polled = Polled { store_ms, schema_version: self.schema_version, ..Polled::default() };
+        let mut polled = PollReply { store_ms, schema_version: self.schema_version, ..PollReply::default() };
         let mut repeats = Vec::new();
         match &poll.sweep {
             Some(sweep) => self.sweep(poll, sweep, &mut polled, &mut repeats),
@@ -448,12 +450,12 @@ impl ModelStore {
         let delayed = self.outbox.values().filter(|row| row.shard == poll.shard).filter_map(|row| row.ready_ms);
         polled.next_due_ms = delayed.filter(|at| *at > store_ms).min().map(|at| (at - store_ms).cast_unsigned());
         for event in repeats {
-            self.remove(event, Fate::Settled);
+            self.remove(event, EventOutcome::Settled);
         }
         polled
     }
 
-    fn level(&self, poll: &Poll, priority: usize, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+    fn level(&self, poll: &Poll, priority: usize, polled: &mut PollReply, repeats: &mut Vec<EventId>) {
         let level = poll.levels[priority];
         let mut room = level.room;
         let of_level = |row: &&OutboxRow| row.shard == poll.shard && usize::from(row.event.priority) == priority;
@@ -483,7 +485,7 @@ impl ModelStore {
         }
     }
 
-    fn newest(&self, poll: &Poll, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+    fn newest(&self, poll: &Poll, polled: &mut PollReply, repeats: &mut Vec<EventId>) {
         let there: BTreeSet<EventId> = polled.events.iter().map(|event| event.id).collect();
         let fresh = |row: &&OutboxRow| {
             let after = poll.levels[usize::from(row.event.priority).min(9)].after;
@@ -502,7 +504,7 @@ impl ModelStore {
         polled.newest = polled.events.len() - before;
     }
 
-    fn sweep(&self, poll: &Poll, sweep: &Sweep, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+    fn sweep(&self, poll: &Poll, sweep: &Sweep, polled: &mut PollReply, repeats: &mut Vec<EventId>) {
         let wanted = |row: &&OutboxRow| {
             row.shard == poll.shard
                 && row.ready_ms.is_none_or(|at| at <= polled.store_ms)
@@ -516,7 +518,7 @@ impl ModelStore {
         }
     }
 
-    fn read(&self, poll: &Poll, row: &OutboxRow, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+    fn read(&self, poll: &Poll, row: &OutboxRow, polled: &mut PollReply, repeats: &mut Vec<EventId>) {
         let event = &row.event;
         if let Some(dedupe) = &event.dedupe
             && self.dedupe.contains(&(event.entity.clone(), event.key.clone(), dedupe.clone()))
@@ -526,7 +528,7 @@ impl ModelStore {
         }
         let bytes = event.payload.as_ref().map_or(0, |payload| payload.len() as u64);
         if bytes > poll.payload_bytes_max {
-            let oversized = Oversized { id: event.id, bytes };
+            let oversized = UnreadRow { id: event.id, bytes };
             if !polled.oversized.contains(&oversized) {
                 polled.oversized.push(oversized);
             }

@@ -1,4 +1,4 @@
-//! One incarnation: the shipped member and core, and workers that come and go. It has a clock of its own.
+//! One incarnation: the shipped member and core, and workers that come and go. It has its own clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,38 +19,38 @@ use crate::{clock::NodeClock, options::Options};
 pub struct Incarnation {
     /// Counts all incarnations of all nodes.
     pub number: u64,
-    /// Which machine.
+    /// The machine it runs on.
     pub node: usize,
-    /// By store: each database has its own hive.
+    /// The members, by store: each database has its own hive.
     pub members: Vec<Member>,
     identities: u64,
     pub core: Core,
-    pub life: Life,
-    /// Nothing is heard or sent until then.
+    pub life: LifeState,
+    /// Until this time it neither receives nor sends.
     pub paused_until: u64,
-    /// It is suspended for so long right before its next fenced write goes out.
+    /// How long it will be paused right before its next fenced write.
     pub pauses_before_write: Option<u64>,
-    /// The database cannot be reached until then; targets can.
+    /// Until this time it cannot reach the database; it can reach targets.
     pub cut_off_until: u64,
     pub tick_at: u64,
     pub workers: BTreeMap<WorkerId, Worker>,
     pub next_worker: WorkerId,
     clock: NodeClock,
-    /// Shards that it believes to hold.
+    /// The shards that it believes it holds.
     pub leases: BTreeSet<Name>,
     pub left: usize,
-    /// By source: when it last read what others had left, as the store's journal counts.
+    /// When it last recovered the runs of earlier owners, by source and as the store's journal counts.
     pub recovered_at: BTreeMap<SourceId, u64>,
-    /// Inputs of its core.
+    /// The number of inputs that its core has received.
     pub heard: u64,
-    /// Workflows that it was told to pause.
+    /// Workflows that it was asked to pause.
     held: BTreeSet<Name>,
-    /// Granted, and neither used nor given back.
+    /// Permits that were granted and neither used nor given back.
     pub permits: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Life {
+pub enum LifeState {
     Running,
     Draining,
     Dead,
@@ -58,7 +58,7 @@ pub enum Life {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Worker {
-    /// The next batch it gets is never answered.
+    /// Whether it never answers its next batch.
     pub hangs: bool,
 }
 
@@ -69,7 +69,7 @@ impl Incarnation {
             config.time_to_live = Duration::from_millis(options.ttl_ms);
             config.heartbeat = config.time_to_live / 3;
             config.seed = options.seed ^ (number * 2 + u64::from(store)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-            // Where the leases of a source are all there is to a hive nobody stands for queen.
+            // A third of the seeds have a queen; in the others the hive consists only of the leases of its sources.
             config.stands = options.seed.is_multiple_of(3);
             Member::new(config)
         };
@@ -82,7 +82,7 @@ impl Incarnation {
             members,
             identities: 0,
             core,
-            life: Life::Running,
+            life: LifeState::Running,
             paused_until: 0,
             pauses_before_write: None,
             cut_off_until: 0,
@@ -111,7 +111,7 @@ impl Incarnation {
         self.held.contains(workflow)
     }
 
-    /// A fresh one each time.
+    /// Makes a new identity.
     pub fn identity(&mut self, seed: u64) -> NodeId {
         self.identities += 1;
         let place = u128::from(self.number) << 16 | u128::from(self.identities);
@@ -119,15 +119,15 @@ impl Incarnation {
     }
 
     pub fn is_alive(&self) -> bool {
-        self.life != Life::Dead
+        self.life != LifeState::Dead
     }
 
-    /// The world's time on this node's clock.
+    /// Converts the world's time to this node's clock.
     pub fn local(&self, now: u64) -> Moment {
         self.clock.local(now)
     }
 
-    /// The first moment of the world at which this node's clock shows at least that.
+    /// The first moment of the world at which this node's clock shows at least `local`.
     pub fn world(&self, local: Moment) -> u64 {
         self.clock.world(local)
     }

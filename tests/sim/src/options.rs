@@ -1,4 +1,4 @@
-//! Everything that a seed decides before the first event: sizes, knobs, which faults there are. Printed on failure.
+//! Everything that a seed decides before the first event: sizes, settings, and which faults happen. Printed on failure.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use crate::random::Random;
 
 pub const SECOND: u64 = 1_000_000;
 pub const MILLI: u64 = 1_000;
-/// How much longer than the safety phase, if a planned fault has not found its victim yet.
+/// How much longer the safety phase may last if a planned fault has not found its victim yet.
 pub const EXTENSION: u64 = 40 * SECOND;
 /// How long a healed cluster may take to come to rest.
 const LIVENESS: u64 = 60 * SECOND;
-/// And how much longer, if a workflow was stopped by a fatal answer that came late: it is looked at again after a minute.
+/// How much longer it may take if a late fatal answer stopped a workflow, which is tried again after a minute.
 const STOPPED: u64 = 75 * SECOND;
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
-    /// Which of the two generators of work: they share nothing but the form of a transaction.
+    /// Which of the two generators draws the work; they share only the form of a transaction.
     pub generator: u64,
-    /// How long anything may fail.
+    /// The length of the safety phase, in which anything may fail.
     pub seconds: u64,
-    /// The application stops after so many changes.
+    /// The number of changes after which the application stops.
     pub changes_max: u64,
     pub nodes: usize,
-    /// Databases. The second one has an outbox, leases and event ids of its own.
+    /// The number of databases. The second one has its own outbox, leases and event ids.
     pub stores: u16,
-    /// Of the first database.
+    /// The number of shards of the first database.
     pub shards: u16,
     pub ttl_ms: u64,
-    /// Per mille, by node: clocks run at different rates.
+    /// The drift of the clocks, per mille and by node.
     pub drift: Vec<i64>,
     pub keys: u64,
     pub change_every_us: u64,
@@ -39,20 +39,20 @@ pub struct Options {
     pub poison: u64,
     /// Per mille of changes that hit one key.
     pub hot: u64,
-    /// Per mille of events with a priority of their own.
+    /// Per mille of events with a drawn priority.
     pub mixed: u64,
-    /// A change of one of them leads to all of its books; none: no row leads elsewhere.
+    /// The number of authors. A change of an author leads to all of its books; with 0 no row leads to another one.
     pub authors: u64,
-    /// Above so many books a change goes on by pages.
+    /// The number of books above which a change of an author is worked off page by page.
     pub containers_max: u64,
-    /// Sinks forget that they have deleted something after so many seconds; 0: never.
+    /// After how many seconds sinks forget a delete; 0: never.
     pub forgets_after: u64,
-    /// Which graph the tags get; see `shapes`.
+    /// Which graph the tags have; see `shapes`.
     pub graph: u64,
     pub graph_steps: u64,
-    /// How long a run over the drawn graph may take, in milliseconds; 0: as long as it likes.
+    /// How long a run over the drawn graph may take, in milliseconds; 0: without a limit.
     pub deadline_ms: u64,
-    /// Of each workflow: with two of them nodes differ in which is the newest.
+    /// The number of versions of each workflow. With two, nodes differ in which one is the newest.
     pub versions: u64,
     /// Whether books have a second workflow.
     pub second: u64,
@@ -63,11 +63,11 @@ pub struct Options {
     pub room: u32,
     pub batch_max: u32,
     pub limits: Limits,
-    /// Permits a second for some steps of all nodes together; 0: nothing is limited.
+    /// Permits per second for some steps, for all nodes together; 0: no limit.
     pub permits: u64,
 }
 
-/// Per mille of calls.
+/// Faults of the store, per mille of calls.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFaults {
     pub latency_us: u64,
@@ -76,7 +76,7 @@ pub struct StoreFaults {
     pub slow: u64,
 }
 
-/// Per mille of batches, except where it says items.
+/// Faults of steps, per mille of batches, or of items where the name says so.
 #[derive(Clone, Debug, Default)]
 pub struct StepFaults {
     pub latency_us: u64,
@@ -89,7 +89,7 @@ pub struct StepFaults {
     pub slow: u64,
 }
 
-/// How many of each strike during the safety phase.
+/// How many faults of each kind happen during the safety phase.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
     pub crashes: u64,
@@ -108,11 +108,11 @@ pub struct FaultPlan {
     pub cancels: u64,
 }
 
-/// Options by name, so that a failing seed can be cut down and played again from the command line.
+/// Access to options by name, so that a failing seed can be minimised and played again from the command line.
 macro_rules! knobs {
     ($($name:literal: $($field:ident).+, $least:literal;)*) => {
         impl Options {
-            /// Name, value, and the least that makes sense.
+            /// Name, value, and the least value that makes sense.
             pub fn knobs(&self) -> Vec<(&'static str, u64, u64)> {
                 vec![$(($name, u64::try_from(self.$($field).+).unwrap_or(u64::MAX), $least)),*]
             }
@@ -259,7 +259,7 @@ impl Options {
             room: u32::try_from(r.between(1, 4)).unwrap_or(1),
             batch_max,
             limits: limits(r),
-            // asked for by its knob
+            // Only set by its option.
             permits: 0,
         };
         options.settle(r)
@@ -270,7 +270,7 @@ impl Options {
     }
 
     pub fn liveness(&self) -> u64 {
-        // Where changes of a key are not taken together, a hot one waits for each of its runs in turn.
+        // If changes of a key do not merge, a hot key has one run after the other.
         let in_turn = if self.limits.rows_per_key_max == 1 { LIVENESS } else { 0 };
         LIVENESS + in_turn + if self.plan.broken > 0 { STOPPED } else { 0 }
     }
@@ -279,17 +279,18 @@ impl Options {
         self.shards + self.stores - 1
     }
 
-    /// A pause can only be seen to be harmless if something was under way: short batches leave nothing.
+    /// Adjusts options that do not fit together. A pause proves something only if work is in progress, and short
+    /// batches leave nothing in progress: so with pauses, changes come more often.
     fn settle(mut self, r: &mut Random) -> Options {
         if self.plan.pauses > 0 {
             self.change_every_us = self.change_every_us.min(60 * MILLI);
             self.ttl_ms = self.ttl_ms.min(3_000);
         }
         if self.limits.poll_rows_max == 1 || self.limits.runs_max == 4 {
-            // whoever takes one at a time must be given time
+            // A node that works on one change at a time needs more time.
             self.change_every_us = self.change_every_us.max(90 * MILLI);
             self.graph_steps = self.graph_steps.min(6);
-            // one change of an author is work for many runs
+            // One change of an author would cause many runs.
             self.authors = 0;
         }
         if self.limits.settle_rows_max == 1 || self.batch_max < 5 {

@@ -1,21 +1,21 @@
-//! What a run of a workflow must come to for a row, said without the engine: the truth tables read once more, and
-//! independently.
+//! Computes how a run of a workflow must end for a row, without the engine: a second, independent implementation of the
+//! truth tables.
 
 use honeyflow_invariant::verdict::{self, End, Step};
 use honeyflow_workflow::{Edge, Graph, Role, Rule, StepId};
 
-/// What is known of the row when the run has loaded it.
+/// The facts about a row that decide how its run ends.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
-    /// The row is gone.
+pub struct RowFacts {
+    /// Whether the row is deleted.
     pub missing: bool,
-    /// The step that fails for it.
+    /// The step that fails for this row.
     pub fails: Option<StepId>,
-    /// Its field `n`, which conditions ask.
+    /// The field `n`, which conditions use.
     pub n: u64,
 }
 
-pub fn ends(graph: &Graph, known: Known) -> Vec<End> {
+pub fn ends(graph: &Graph, known: RowFacts) -> Vec<End> {
     let mut ends = vec![End::Open; graph.steps.len()];
     for step in graph.topological().iter().copied() {
         ends[usize::from(step)] = end_of(graph, step, &ends, known);
@@ -23,8 +23,8 @@ pub fn ends(graph: &Graph, known: Known) -> Vec<End> {
     ends
 }
 
-/// Whether a step's condition holds. Whatever was not loaded is null, and different from any number.
-pub fn passes_condition(graph: &Graph, step: StepId, ends: &[End], known: Known) -> bool {
+/// Whether a step's condition holds. A value that was not loaded is null, and so differs from any number.
+pub fn passes_condition(graph: &Graph, step: StepId, ends: &[End], known: RowFacts) -> bool {
     let written = graph.definition.steps.iter().find(|written| written.name == graph[step].name);
     let load = graph.step("s00").or(graph.step("load"));
     let loaded = load.is_some_and(|load| ends[usize::from(load)] == End::Succeeded);
@@ -36,7 +36,7 @@ pub fn passes_condition(graph: &Graph, step: StepId, ends: &[End], known: Known)
     }
 }
 
-fn end_of(graph: &Graph, step: StepId, ends: &[End], known: Known) -> End {
+fn end_of(graph: &Graph, step: StepId, ends: &[End], known: RowFacts) -> End {
     let (mut good, mut bad, mut skipped, mut count) = (0, 0, 0, 0);
     for (need, edge) in graph.needs(step) {
         count += 1;
@@ -44,7 +44,7 @@ fn end_of(graph: &Graph, step: StepId, ends: &[End], known: Known) -> End {
         let seen = match (ends[usize::from(*need)], edge) {
             (End::Succeeded, Edge::Failure) | (End::Skipped, Edge::Failure) => 'k',
             (End::Succeeded, _) | (_, Edge::Done) => 's',
-            // where the row is gone nothing is skipped: sinks below have something to delete
+            // If the row is deleted, nothing is skipped, because sinks below have to delete their documents.
             (End::Skipped, Edge::Success) => {
                 if known.missing && role != Role::Sink {
                     's'
@@ -87,7 +87,7 @@ fn end_of(graph: &Graph, step: StepId, ends: &[End], known: Known) -> End {
     if known.fails == Some(step) { End::Failed } else { End::Succeeded }
 }
 
-/// The steps of a graph as the rule for verdicts wants them.
+/// The steps of a graph in the form that the rule for verdicts needs.
 pub fn steps(graph: &Graph, ends: &[End]) -> Vec<Step> {
     let step = |(step, end): (StepId, &End)| Step {
         end: *end,

@@ -1,5 +1,5 @@
-//! The model behind the contracts of store and hive, so that their conformance suites can be run on it: what the
-//! simulator is told must be what real backends say.
+//! The model behind the contracts of store and hive, so that their conformance suites can run on it: the model must
+//! answer as real backends do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +23,7 @@ impl Default for ModelPort {
 }
 
 impl ModelPort {
-    /// (microseconds, store)
+    /// Locks the model: `(microseconds, store)`.
     pub fn model(&self) -> MutexGuard<'_, (u64, ModelStore)> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,11 +1,11 @@
-//! The one stream of numbers that a seed gives.
+//! The one stream of random numbers that a seed gives.
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        // splitmix64, so that neighbouring seeds have nothing in common
+        // splitmix64, so that neighbouring seeds are unrelated.
         let mut state = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -23,12 +23,12 @@ impl Random {
         (self.draw() >> 11) % bound.max(1)
     }
 
-    /// From `low` up to and including `high`.
+    /// Draws from `low` up to and including `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// From 0 up to, but not including, 1.
+    /// Draws from 0 up to, but not including, 1.
     pub fn unit(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -46,7 +46,7 @@ impl Random {
         &from[usize::try_from(at).unwrap_or(0)]
     }
 
-    /// Small numbers far more often than large ones, like keys in real tables.
+    /// Draws small numbers far more often than large ones, like keys in real tables.
     pub fn skewed(&mut self, bound: u64) -> u64 {
         let first = self.below(bound);
         if self.per_mille(300) { self.below(bound.min(4)) } else { first.min(self.below(bound)) }

@@ -1,4 +1,4 @@
-//! The workflows of a seed: a fixed few, and drawn graphs. What the cores get is compiled by the product's own reader.
+//! The workflows of a seed: a few fixed ones, and drawn graphs. The product's own reader compiles them for the cores.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,44 +21,44 @@ const AWAITS: &[Setting] = &[
 ];
 const KINDS: &[&str] = &["expression", "load", "work", "call", "index", "sleep", "emit", "await"];
 
-/// A workflow with what the world must know of it.
+/// A workflow, with what the world needs to know about it.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub entity: Name,
     pub graph: Arc<Graph>,
-    /// The value it was read from, for the printout.
+    /// The value from which it was read, for the output.
     pub value: Value,
-    /// By step: the sink it writes.
+    /// The sink that a step writes, by step.
     pub sinks: BTreeMap<StepId, usize>,
-    /// Its documents may come from a load before the last one.
+    /// Whether its documents may come from a load before the last one.
     pub resumes: bool,
-    /// Its sinks write only once this step's checkpoint has committed.
+    /// The step whose checkpoint must have committed before the sinks write.
     pub journals: Option<StepId>,
-    /// Where this one fails, time decides what becomes of the run.
+    /// A step whose failure has an effect that depends on timing.
     pub undecided: Option<StepId>,
-    /// How long its sinks must wait, in milliseconds.
+    /// How long its sinks have to wait, in milliseconds.
     pub sleeps_ms: u64,
 }
 
 #[derive(Debug)]
 pub struct Shapes {
     pub plan: Arc<Plan>,
-    /// The same with the versions the other way round: what one begins the other can go on with.
+    /// The same plan with the versions swapped: runs that begin under one plan can continue under the other.
     reversed: Option<Arc<Plan>>,
-    /// By source: the database it reads.
+    /// The database that a source reads, by source.
     pub stores: Vec<usize>,
     pub workflows: Vec<Shape>,
     pub sinks: Vec<Name>,
 }
 
 impl Shapes {
-    /// What an incarnation works by.
+    /// The plan of an incarnation.
     pub fn plan_of(&self, incarnation: u64) -> Arc<Plan> {
         let reversed = self.reversed.as_ref().filter(|_| incarnation.is_multiple_of(2));
         reversed.unwrap_or(&self.plan).clone()
     }
 
-    /// A workflow by its place in a plan, whichever its version.
+    /// The number of a workflow by its position in a plan, independent of its version.
     pub fn number(&self, planned: usize) -> usize {
         planned % self.workflows.len()
     }
@@ -136,7 +136,7 @@ pub fn draw(options: &Options) -> Shapes {
     assemble(options, &catalogue, drawn)
 }
 
-/// Any step may be under a limit, and several under one.
+/// Puts some steps under limits; several steps may share one.
 fn limit_some(r: &mut Random, drawn: &mut [(&str, &str, Value)]) {
     for (_, _, value) in drawn {
         let Some(steps) = value["step"].as_object_mut() else { continue };
@@ -210,7 +210,7 @@ fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Va
     Shapes { plan: Arc::new(plan), reversed: reversed.map(Arc::new), stores, workflows, sinks }
 }
 
-/// Runs begin by the first of them; by the others they only go on.
+/// Runs begin with the first plan; with the others they only continue.
 fn begun_by(newest: &[WorkflowPlan], others: &[WorkflowPlan]) -> Vec<Arc<WorkflowPlan>> {
     let others = others.iter().map(|other| WorkflowPlan { older: true, ..other.clone() });
     newest.iter().cloned().chain(others).map(Arc::new).collect()
@@ -298,12 +298,12 @@ fn sleepy(options: &Options, tries: u64) -> Value {
     }})
 }
 
-/// Where rows cannot merge or few may run, only briefly: nobody would live to see the end.
+/// How long a sleep lasts. It is short if rows cannot merge or few runs may be open; otherwise the seed would not end.
 fn sleep_ms(options: &Options) -> u64 {
     if options.limits.rows_per_key_max > 1 && options.limits.runs_max >= 200 { 1500 } else { 200 }
 }
 
-/// Whether a book comes in time or not: its sink is written.
+/// Waits for a book. The sink is written whether the book comes in time or not.
 fn waiter(r: &mut Random, tries: u64) -> Value {
     let which = *r.pick(&["true", "$event.key == \"b0\"", "false"]);
     json!({ "exclusion": "key", "step": {
@@ -322,7 +322,7 @@ fn emitter(tries: u64) -> Value {
     }})
 }
 
-/// A failure stops what has not begun: whether `mend` has, and forgives it, is a matter of time.
+/// A failure stops the steps that have not begun. Whether `mend` has begun, and repairs the run, depends on timing.
 fn stopper(tries: u64) -> Value {
     json!({ "on-failure": "stop", "step": {
         "load": { "use": "load", "tries": tries },
@@ -340,8 +340,8 @@ fn message(tries: u64) -> Value {
     }})
 }
 
-/// So many steps below one load, with every trigger and kind of edge, conditions and lists. A sink's first need is the
-/// load, so that its document is known.
+/// Draws at most `most` steps below one load, with every trigger and kind of edge, conditions and lists. The first need
+/// of a sink is the load, so that its document is known.
 fn random_graph(r: &mut Random, most: u64, tries: u64) -> Value {
     let count = r.between(3, most);
     let mut steps = Map::new();

@@ -1,9 +1,9 @@
-//! Scripted steps: what a worker does with a batch at the moment at which it executes.
+//! Scripted steps: what a worker does when it executes a batch.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use honeyflow_event::{Document, Key, Kind, Stamp};
-use honeyflow_invariant::{graph::Effect, once::Begun};
+use honeyflow_invariant::{graph::Effect, once::StartedEvent};
 use honeyflow_runtime::Failure;
 use honeyflow_step::{Batch, Item, Outcome};
 use honeyflow_workflow::{Role, StepId};
@@ -18,67 +18,67 @@ use crate::{
     workload::{Application, Poison, message_of, store_of},
 };
 
-/// What a load of this stamp saw.
+/// What a load with this stamp has read.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct LoadedRow {
     pub change: u64,
     pub poison: Option<Poison>,
     pub missing: bool,
 }
 
-/// What the workers of all nodes touch.
+/// What the workers of all nodes can read and change.
 pub struct Surroundings<'a> {
     pub options: &'a Options,
     pub shapes: &'a Shapes,
     pub application: &'a Application,
     pub sinks: &'a mut [ModelSink],
-    pub loads: &'a mut BTreeMap<(Key, Stamp), Seen>,
+    pub loads: &'a mut BTreeMap<(Key, Stamp), LoadedRow>,
     pub random: &'a mut Random,
-    /// Checkpoints that have committed, and when events are due.
+    /// The stores, for committed checkpoints and due times of events.
     pub stores: &'a [ModelStore],
     pub effects: &'a mut Vec<Effect>,
-    /// Of what must not begin early.
-    pub begun: &'a mut Vec<Begun>,
-    /// The step that answers `Fatal`, and how many items it has answered so.
+    /// The starts of events that must not begin early.
+    pub begun: &'a mut Vec<StartedEvent>,
+    /// The step that answers `Fatal`; `fatals` counts the items that it has answered so.
     pub broken: Option<(usize, StepId)>,
     pub fatals: &'a mut u64,
-    /// Transient failures happen.
+    /// Whether transient failures happen.
     pub faulty: bool,
-    /// (microseconds, place in the history)
+    /// The present time: `(microseconds, position in the history)`.
     pub now: (u64, u64),
 }
 
-/// The batch's outcomes, or the worker died on it.
-pub enum Executed {
+/// The outcomes of a batch, or that the worker died of it.
+pub enum BatchResult {
     Outcomes(Vec<Outcome>),
     Died,
 }
 
 impl Surroundings<'_> {
-    pub fn execute(&mut self, workflow: usize, step: StepId, batch: &Batch) -> Executed {
+    pub fn execute(&mut self, workflow: usize, step: StepId, batch: &Batch) -> BatchResult {
         let role = self.shapes.workflows[workflow].graph[step].role;
         if self.broken == Some((workflow, step)) {
             *self.fatals += batch.items.len() as u64;
             let failure = Failure::fatal("no-such-thing", "what it works with is not there");
-            return Executed::Outcomes(vec![Outcome::Failed(failure); batch.items.len()]);
+            return BatchResult::Outcomes(vec![Outcome::Failed(failure); batch.items.len()]);
         }
         let faults = &self.options.steps;
         if self.faulty && self.random.per_mille(faults.retry_after) {
             let after = std::time::Duration::from_millis(self.random.between(50, 1500));
             let failure = Failure::retry_after(after, "too-many", "come back later");
-            return Executed::Outcomes(vec![Outcome::Failed(failure); batch.items.len()]);
+            return BatchResult::Outcomes(vec![Outcome::Failed(failure); batch.items.len()]);
         }
         let mut outcomes = Vec::with_capacity(batch.items.len());
         for item in &batch.items {
             match self.one(workflow, step, role, item) {
                 Some(outcome) => outcomes.push(outcome),
-                None => return Executed::Died,
+                None => return BatchResult::Died,
             }
         }
-        Executed::Outcomes(outcomes)
+        BatchResult::Outcomes(outcomes)
     }
 
-    /// None: the worker died.
+    /// Executes one item. Returns `None` if the worker died.
     fn one(&mut self, workflow: usize, step: StepId, role: Role, item: &Item) -> Option<Outcome> {
         if self.faulty && self.random.per_mille(self.options.steps.retry_items) {
             return Some(Outcome::Failed(Failure::retry("down", "the target does not answer")));
@@ -87,7 +87,7 @@ impl Surroundings<'_> {
         let loaded = (role == Role::Load).then(|| self.load(item));
         let poison = match item.event.kind {
             Kind::Message => message_of(item.event.payload.as_deref()).1,
-            // a document that an earlier owner has made says itself what it is; else what was loaded for this stamp
+            // A document of an earlier owner contains its change; otherwise take what was loaded for this stamp.
             _ => match item.input.as_deref().and_then(|input| input.get("r")).and_then(Value::as_u64) {
                 Some(change) => self.application.poisons.get(&change).copied(),
                 None => self.loads.get(&(item.key.clone(), item.stamp)).and_then(|seen| seen.poison),
@@ -108,22 +108,22 @@ impl Surroundings<'_> {
 
     fn load(&mut self, item: &Item) -> Document {
         let (row, shown, document) = self.application.look(&(item.entity.clone(), item.key.clone()));
-        let seen = Seen { change: shown, poison: row.poison.filter(|_| row.alive), missing: !row.alive };
+        let seen = LoadedRow { change: shown, poison: row.poison.filter(|_| row.alive), missing: !row.alive };
         self.loads.insert((item.key.clone(), item.stamp), seen);
         document
     }
 
-    /// Neither before its event is due, nor before a sleep on the way is over.
+    /// Records a start. It must come neither before its event is due nor before the end of a sleep step.
     fn note_begun(&mut self, workflow: usize, role: Role, item: &Item) {
         let now_ms = ModelStore::clock_ms(self.now.0);
         let due_ms = self.stores[store_of(&item.entity)].journal.due.get(&item.event.id).copied();
         let slept_ms = self.shapes.workflows[workflow].sleeps_ms;
-        // a node's clock may be fast
+        // A node's clock may be fast.
         let slept_ms = i64::try_from(slept_ms * 94 / 100).unwrap_or(0);
         let rests = slept_ms > 0 && role == Role::Sink && item.input.is_some();
         let rested_ms = rests.then(|| item.event.created_ms + slept_ms);
         for not_before in due_ms.into_iter().chain(rested_ms) {
-            self.begun.push(Begun { what: item.event.id, at: now_ms, not_before });
+            self.begun.push(StartedEvent { what: item.event.id, at: now_ms, not_before });
         }
     }
 
@@ -149,7 +149,7 @@ impl Surroundings<'_> {
     }
 }
 
-/// Work passes on what it got: the row's document, a message's payload, an element of a list.
+/// The step passes on its input: the row's document, a message's payload, or an element of a list.
 fn carry(item: &Item) -> Document {
     let input = item.input.as_deref()?;
     if input.get("c").is_some() || !input.is_object() {

@@ -1,6 +1,6 @@
-//! The application: its rows, and transactions that change them. Two generators draw transactions, each in its own way;
-//! they share nothing but the form of a transaction. A row's body is a function of seed, key and change number, so nobody
-//! needs a copy.
+//! The application: its rows, and transactions that change them. Two generators draw transactions independently; they
+//! share only the form of a transaction. A row's body is a function of seed, key and change number, so no part stores a
+//! copy.
 
 mod bursts;
 mod steady;
@@ -17,18 +17,18 @@ use serde_json::{Value, json};
 use self::{bursts::Bursts, steady::Steady};
 use crate::{model_store::ModelStore, options::Options, random::Random, shapes::Shapes};
 
-/// The step that fails for a row, for good.
+/// The step that always fails for a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poison {
     pub workflow: usize,
     pub step: StepId,
-    /// It takes its worker with it.
+    /// Whether the failure also kills the worker.
     pub kills: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Row {
-    /// Rises with every commit of the application.
+    /// The change number; it rises with every commit of the application.
     pub change: u64,
     pub alive: bool,
     pub poison: Option<Poison>,
@@ -39,7 +39,7 @@ impl Row {
         self.change % 5
     }
 
-    /// `shown` is the newest change that the document shows: the row's own, or one of a row that it leads to.
+    /// Makes the document. `shown` is the newest change that it shows: the row's own, or one of a row that it contains.
     fn document(&self, seed: u64, key: &str, shown: u64) -> Document {
         let list: Vec<u64> = (0..=self.change % 3).collect();
         let body = Random::new(seed ^ self.change.wrapping_mul(0x9E37_79B9)).draw() >> 12;
@@ -48,25 +48,25 @@ impl Row {
     }
 }
 
-pub type Place = (Name, Key);
+pub type RowKey = (Name, Key);
 
-/// Not committed yet. All of it lies in one database.
+/// A transaction that has not committed yet. It writes to one database.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     pub store: usize,
-    pub writes: Vec<(Place, bool, Option<Poison>)>,
-    pub events: Vec<Planned>,
+    pub writes: Vec<(RowKey, bool, Option<Poison>)>,
+    pub events: Vec<PlannedEvent>,
     pub rolls_back: bool,
 }
 
-/// An event with the id it took when it was inserted.
+/// An event with the id that it got when it was inserted.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct PlannedEvent {
     pub event: Event,
     pub delay_ms: Option<u64>,
 }
 
-/// In which database an entity's rows are.
+/// The database that holds the rows of an entity.
 pub fn store_of(entity: &str) -> usize {
     usize::from(entity == "item")
 }
@@ -82,14 +82,14 @@ pub struct Application {
     generator: Option<Generator>,
     seed: u64,
     authors: u64,
-    pub rows: BTreeMap<Place, Row>,
-    /// As rows were one change before: what a replica would show.
-    before: BTreeMap<Place, Row>,
-    /// Of a row's event, by database and id: the change it tells of.
+    pub rows: BTreeMap<RowKey, Row>,
+    /// The rows one change earlier, as a replica would show them.
+    before: BTreeMap<RowKey, Row>,
+    /// The change that a row's event reports, by database and id.
     pub told: BTreeMap<(usize, EventId), u64>,
-    locked: BTreeSet<Place>,
+    locked: BTreeSet<RowKey>,
     pub changes: u64,
-    /// By change: what was poisoned with it.
+    /// What was poisoned with a change, by change.
     pub poisons: BTreeMap<u64, Poison>,
     pub late_commits: u64,
 }
@@ -118,7 +118,7 @@ impl Application {
         self.locked.is_empty()
     }
 
-    /// Transactions that begin now, each with the time after which it commits; and how long until the next ones.
+    /// Returns the transactions that begin now, each with the delay of its commit, and the time until the next ones.
     pub fn begin(
         &mut self,
         stores: &mut [ModelStore],
@@ -134,31 +134,31 @@ impl Application {
         begun
     }
 
-    /// A change of this row, to be committed at once.
-    pub fn touch(&mut self, stores: &mut [ModelStore], place: &Place) -> Option<Transaction> {
+    /// Makes a change of this row that is to be committed at once.
+    pub fn touch(&mut self, stores: &mut [ModelStore], place: &RowKey) -> Option<Transaction> {
         if !self.lock(place) {
             return None;
         }
         let store = store_of(&place.0);
         let event = blank(&mut stores[store], Kind::Row, &place.0, &place.1);
-        let events = vec![Planned { event, delay_ms: None }];
+        let events = vec![PlannedEvent { event, delay_ms: None }];
         Some(Transaction { store, writes: vec![(place.clone(), true, None)], events, rolls_back: false })
     }
 
-    /// Whoever changes a row holds its lock until the end.
-    fn lock(&mut self, place: &Place) -> bool {
+    /// Locks a row for a transaction until it ends. Returns false if another transaction holds the lock.
+    fn lock(&mut self, place: &RowKey) -> bool {
         self.locked.insert(place.clone())
     }
 
-    /// The author whose name stands in a book's document.
-    fn author_of(&self, book: &str) -> Option<Place> {
+    /// The author whose name is in a book's document.
+    fn author_of(&self, book: &str) -> Option<RowKey> {
         let number: u64 = book.get(1..)?.parse().ok()?;
         let author = number.checked_rem(self.authors)?;
         Some(("author".into(), format!("a{author}").into()))
     }
 
-    /// A row as it is, and the change that its document shows.
-    pub fn look(&self, place: &Place) -> (Row, u64, Document) {
+    /// Reads a row, the change that its document shows, and the document.
+    pub fn look(&self, place: &RowKey) -> (Row, u64, Document) {
         let lagging = honeyflow_engine::planted::on("PB-16").then(|| self.before.get(place)).flatten();
         let row = lagging.or_else(|| self.rows.get(place)).copied().unwrap_or_default();
         let author = if *place.0 == *"book" { self.author_of(&place.1) } else { None };
@@ -193,7 +193,7 @@ impl Application {
             return;
         }
         let store_ms = ModelStore::clock_ms(now_us);
-        for Planned { mut event, delay_ms } in transaction.events {
+        for PlannedEvent { mut event, delay_ms } in transaction.events {
             if event.kind == Kind::Row {
                 let place = (event.entity.clone(), event.key.clone());
                 let change = self.rows.get(&place).map_or(0, |row| row.change);
@@ -205,7 +205,7 @@ impl Application {
     }
 }
 
-/// An event as an insert without any options writes it.
+/// An event as a plain insert writes it.
 fn blank(store: &mut ModelStore, kind: Kind, entity: &Name, key: &Key) -> Event {
     Event {
         id: store.take_id(),
@@ -224,7 +224,7 @@ fn blank(store: &mut ModelStore, kind: Kind, entity: &Name, key: &Key) -> Event 
     }
 }
 
-/// One step of one of the entity's workflows, to fail.
+/// Draws a step of one of the entity's workflows that is to fail.
 fn poison(random: &mut Random, shapes: &Shapes, entity: &str) -> Option<Poison> {
     let of_entity = |workflow: &usize| *shapes.workflows[*workflow].entity == *entity;
     let workflows: Vec<usize> = (0..shapes.workflows.len()).filter(of_entity).collect();
@@ -240,7 +240,7 @@ fn poison(random: &mut Random, shapes: &Shapes, entity: &str) -> Option<Poison> 
     Some(Poison { workflow, step, kills })
 }
 
-/// A message's change number and poison, from its payload.
+/// Reads the change number and the poison of a message from its payload.
 pub fn message_of(payload: Option<&str>) -> (u64, Option<Poison>) {
     let value: Value = payload.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let number = |value: &Value| value.as_u64().unwrap_or(0);
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::{options::SECOND, shapes};
 
-    /// RL-39: whatever the other parts draw, either generator writes all of this.
+    /// RL-39: each of the two generators writes all of this, independent of the other draws.
     #[test]
     fn rl_39_either_generator_writes_everything() {
         for generator in [1, 2] {
@@ -281,12 +281,12 @@ mod tests {
                         note("created", *lives && lived.is_none());
                         note("changed", *lives && lived == Some(true));
                         note("deleted", !lives);
-                        note("made anew", *lives && lived == Some(false));
+                        note("created again", *lives && lived == Some(false));
                         note("leads elsewhere", *place.0 == *"author");
                         note("poisoned", poison.is_some_and(|poison| !poison.kills));
                         note("killing", poison.is_some_and(|poison| poison.kills));
                     }
-                    for Planned { event, delay_ms } in &transaction.events {
+                    for PlannedEvent { event, delay_ms } in &transaction.events {
                         let bytes = event.payload.as_ref().map_or(0, |payload| payload.len() as u64);
                         note("message", event.kind == Kind::Message);
                         note("too large", bytes > shapes::PAYLOAD_MAX);

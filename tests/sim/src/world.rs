@@ -1,5 +1,5 @@
-//! The world: everything there is while a seed is played. It is driven by one queue of things that will happen
-//! ([`queue`]); what they do stands by who they happen to: the databases, the nodes, their workers, and whatever strikes.
+//! The world: the whole state while a seed is played. One queue of future events drives it ([`queue`]). Submodules
+//! handle the events of the databases, the nodes, their workers, and the faults.
 
 mod database;
 mod faults;
@@ -23,24 +23,24 @@ use crate::{
     history::History,
     model_sink::ModelSink,
     model_store::ModelStore,
-    node::{Incarnation, Life},
+    node::{Incarnation, LifeState},
     options::{EXTENSION, MILLI, Options, SECOND},
     random::Random,
     shapes::{self, Shapes},
-    steps::Seen,
+    steps::LoadedRow,
     workload::Application,
 };
 
-/// What a seed came to.
+/// The outcome of a seed.
 #[derive(Debug)]
 pub struct Outcome {
     pub options: Options,
     pub breaches: Vec<Breach>,
-    /// Why this seed proves nothing.
+    /// The reasons why this seed proves nothing.
     pub void: Vec<String>,
     pub trace: u64,
     pub stats: Stats,
-    /// The nodes that did not come to rest, as they show themselves.
+    /// The nodes that did not come to rest, as text.
     pub nodes: Vec<String>,
 }
 
@@ -74,11 +74,11 @@ pub fn run(seed: u64) -> Outcome {
     run_with(&Options::draw(seed))
 }
 
-/// A seed with some of its options changed.
+/// Plays a seed with some of its options changed.
 pub fn run_with(options: &Options) -> Outcome {
     let played = std::panic::catch_unwind(|| run_watching(options, None));
     played.unwrap_or_else(|panic| {
-        // a core that stops is as wrong as one that answers wrongly
+        // A core that panics is as wrong as one that answers wrongly.
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         let (options, breaches) = (options.clone(), vec![Breach::new("panic", text)]);
@@ -86,7 +86,7 @@ pub fn run_with(options: &Options) -> Outcome {
     })
 }
 
-/// Tells on stderr what happens to one key.
+/// Plays a seed and prints on stderr what happens to one key.
 pub fn run_watching(options: &Options, key: Option<String>) -> Outcome {
     let mut world = World::new(options.clone());
     world.watched = key;
@@ -101,7 +101,7 @@ pub struct World {
     pub sinks: Vec<ModelSink>,
     pub application: Application,
     pub history: History,
-    pub loads: BTreeMap<(Key, Stamp), Seen>,
+    pub loads: BTreeMap<(Key, Stamp), LoadedRow>,
     pub incarnations: Vec<Incarnation>,
     pub stats: Stats,
     queue: Queue,
@@ -110,10 +110,10 @@ pub struct World {
     trace: u64,
     healed: bool,
     watched: Option<String>,
-    /// By database.
+    /// Until when each database is down, by database.
     down_until: Vec<u64>,
     migrating: bool,
-    /// The step that answers `Fatal`, and the count of such answers when that began.
+    /// The step that answers `Fatal`, and the number of such answers when that began.
     broken: Option<((usize, StepId), u64)>,
     effects: Vec<Effect>,
     member_effects: Vec<member::Effect>,
@@ -169,7 +169,7 @@ impl World {
         }
         let safety = self.options.safety();
         self.until(safety);
-        // whoever was not hit yet, for want of a lease, is waited for
+        // Wait for planned faults that have not hit yet because their victim held no lease.
         while self.stats.faults < self.stats.planned && self.now < safety + EXTENSION {
             self.until(self.now + SECOND / 4);
         }
@@ -188,7 +188,7 @@ impl World {
         self.stats.simulated_us = self.now;
     }
 
-    /// Nothing fails any more; every node that was lost comes back.
+    /// Ends all faults; every lost node comes back.
     fn heal(&mut self) {
         self.healed = true;
         self.down_until.fill(0);
@@ -204,7 +204,8 @@ impl World {
             incarnation.workers.values_mut().for_each(|worker| worker.hangs = false);
         }
         for node in 0..self.options.nodes {
-            let running = |incarnation: &&Incarnation| incarnation.node == node && incarnation.life == Life::Running;
+            let running =
+                |incarnation: &&Incarnation| incarnation.node == node && incarnation.life == LifeState::Running;
             if !self.incarnations.iter().any(|incarnation| running(&incarnation)) {
                 self.after(MILLI, Happening::Restarts { node });
             }

@@ -1,4 +1,4 @@
-//! Licences: an SPDX expression is read just far enough to decide it against the allow-list of `deny.toml`.
+//! Licences: parses SPDX expressions as far as needed to compare them with the allow-list of `deny.toml`.
 
 use crate::metadata::Metadata;
 

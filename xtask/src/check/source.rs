@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::metadata::Metadata;
 
-/// Cargo's own name of the public registry, whatever mirror delivers it.
+/// Cargo's own name of the public registry, also if a mirror delivers the packages.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 pub fn findings(metadata: &Metadata) -> Vec<String> {

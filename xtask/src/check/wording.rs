@@ -1,4 +1,4 @@
-//! The tree stands alone: no file speaks of one machine, of one day's work, or of a half-finished merge.
+//! The tree stands alone: no file mentions one machine, one day's work, or an unfinished merge.
 //!
 //! The texts are written in two halves so that this file passes its own check.
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::Error;
 use crate::files;
 
-/// Texts that no file holds, compared without regard to case, and what is wrong with them.
+/// Texts that no file may contain, in any case of letters, and what is wrong with them.
 const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("../", "shared/"), "a path outside the repository"),
     (concat!("/wo", "rk/shared"), "a path of one machine"),
@@ -24,7 +24,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!(">>>>", ">>> "), "a merge that was not finished"),
 ];
 
-/// Files above this size are data, not text that people wrote.
+/// Larger files are data, not text.
 const BYTES_MAX: u64 = 2 * 1024 * 1024;
 
 pub fn findings(root: &Path) -> Result<Vec<String>, Error> {
@@ -34,7 +34,7 @@ pub fn findings(root: &Path) -> Result<Vec<String>, Error> {
         if fs::metadata(&whole).map_or(true, |about| about.len() > BYTES_MAX) {
             continue;
         }
-        // What is not UTF-8 is not text.
+        // A file that is not UTF-8 is not text.
         let Ok(text) = fs::read_to_string(&whole) else { continue };
         findings
             .extend(findings_in(&text).into_iter().map(|(line, what)| format!("{}:{line}: {what}", path.display())));

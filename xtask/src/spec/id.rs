@@ -10,7 +10,7 @@ pub struct Id {
     number: u32,
 }
 
-/// Families and what stands between letters and number.
+/// The families of ids, and the separator between letters and number.
 const FAMILIES: &[(&str, &str)] = &[
     ("CQ", "-"),
     ("F", ""),
@@ -35,7 +35,7 @@ impl Id {
         Some(Self { family, number: number(digits)? })
     }
 
-    /// All ids that stand in running text as words of their own.
+    /// All ids that occur in a text as whole words.
     pub fn all_in(text: &str) -> impl Iterator<Item = Self> {
         text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
             .filter_map(|word| Self::written(word.trim_matches('-')))
@@ -58,9 +58,9 @@ impl Id {
 }
 
 impl Id {
-    /// `f26` is spelt in one word: letters and digits apart.
+    /// Splits `f26` into letters and digits.
     fn apart(word: &str) -> impl Iterator<Item = &str> {
-        // but these are types
+        // `f32` and `f64` are types.
         let is_type = matches!(word, "f32" | "f64" | "i32" | "i64");
         let letters = if is_type { word.len() } else { word.bytes().take_while(u8::is_ascii_lowercase).count() };
         let (letters, digits) = word.split_at(letters);

@@ -17,7 +17,7 @@ pub struct Mention {
     pub line: usize,
 }
 
-/// The cases of this folder are plain functions that every backend's test binary calls.
+/// The cases in this folder are plain functions; the test binary of every backend calls them.
 const CASES: &str = "tests/conformance/";
 
 pub fn scan(file: &str, text: &str, mentions: &mut Vec<Mention>, functions: &mut BTreeSet<String>) {
@@ -45,12 +45,12 @@ pub fn scan(file: &str, text: &str, mentions: &mut Vec<Mention>, functions: &mut
     }
 }
 
-/// What stands above the function that is about to come.
+/// The comments and attributes above the next function.
 #[derive(Default)]
 struct Above {
     comment_ids: BTreeSet<Id>,
     is_test: bool,
-    /// An attribute that goes over several lines has not ended yet.
+    /// Inside an attribute of several lines.
     in_attribute: bool,
 }
 
@@ -63,7 +63,7 @@ impl Above {
     }
 }
 
-/// `pub async fn name(` and its kin.
+/// The name in `pub async fn name(` and similar lines.
 fn function_name(line: &str) -> Option<&str> {
     let mut rest = line;
     loop {

@@ -1,5 +1,5 @@
-//! Several programs at a time: most suites wait for servers and clocks, so that one alone leaves the processors idle. Each
-//! writes to a file of its own, shown whole when it has ended, so that no two are mixed.
+//! Runs several test programs at a time, because most suites wait for servers and clocks. Each writes to its own file,
+//! which is shown when it has ended, so that outputs do not mix.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::tally::Tally;
 use crate::error::Error;
 use crate::process;
 
-/// As many programs as there are processors: more of them make those late that look at the clock.
+/// One program per processor: with more of them, tests that depend on time become late.
 pub fn lanes() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
@@ -25,7 +25,7 @@ struct Ended {
     took: Duration,
 }
 
-/// Runs all of them, whatever becomes of each; the error names those that failed. What they say is kept in `folder`.
+/// Runs all programs, also after a failure; the error names those that failed. Their output is kept in `folder`.
 pub fn run(
     programs: Vec<Program>,
     lanes: usize,
@@ -56,14 +56,14 @@ pub fn run(
     if failed.is_empty() {
         return Ok(());
     }
-    // One that broke off has counted nothing, and has failed all the same.
+    // A program that crashed has printed no counts, but it has failed.
     if tally.failed() == 0 {
         tally.count_failed();
     }
     Err(Error::failed(format!("failed: {}", failed.join(", "))))
 }
 
-/// Into a file and not a pipe: a server that a test left behind would keep a pipe open for ever.
+/// Output goes to a file and not to a pipe: a server that a test left behind would keep a pipe open for ever.
 fn run_one(mut command: Command, path: &Path) -> Result<Ended, Error> {
     let begun = Instant::now();
     let unusable = |error: std::io::Error| Error::failed(format!("{}: {error}", path.display()));
@@ -73,7 +73,7 @@ fn run_one(mut command: Command, path: &Path) -> Result<Ended, Error> {
     Ok(Ended { output: std::fs::read(path).map_err(unusable)?, status, took: begun.elapsed() })
 }
 
-/// Reads what a program said, shows what people want to see of it.
+/// Reads the output of a program and prints the lines that matter.
 fn account(program: &Program, ended: &Ended, tally: &mut Tally, shown: &mut dyn Write) -> Result<(), Error> {
     let mut show =
         |line: &str| writeln!(shown, "{line}").map_err(|error| Error::failed(format!("printing the output: {error}")));
@@ -98,7 +98,7 @@ fn account(program: &Program, ended: &Ended, tally: &mut Tally, shown: &mut dyn 
 mod tests {
     use super::*;
 
-    /// Into nothing: these tests are themselves heard by the command they test.
+    /// Discards output, because the command under test would count it.
     fn ran(programs: Vec<Program>, lanes: usize) -> (Result<(), Error>, Tally) {
         let mut tally = Tally::default();
         let folder = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn programs_of_several_lanes_run_at_the_same_time() {
         let folder = tempfile::tempdir().unwrap();
-        // Each waits for the other: in one lane they would wait for ever.
+        // Each program waits for the other: in one lane they would wait for ever.
         let meet = |mine: &str, other: &str| {
             let path = |name: &str| folder.path().join(name).display().to_string();
             let script = format!("touch {}; until [ -e {} ]; do sleep 0.01; done", path(mine), path(other));

@@ -1,4 +1,4 @@
-//! What there is to run: the programs that `cargo test --no-run` names when it has built them, and the documents' examples.
+//! Lists the test programs: those that `cargo test --no-run` has built, and the doc tests.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use crate::error::Error;
 use crate::process;
 
-/// `--show-output` brings out what passing tests printed: the lines by which suites say that they were skipped.
+/// `--show-output` prints the output of passing tests, which has the lines of skipped suites.
 const SHOW: &str = "--show-output";
 
-/// Examples in documents are compiled and run by cargo itself.
+/// Cargo itself compiles and runs the examples in doc comments.
 const EXAMPLES: &[&str] = &["test", "--workspace", "--all-features", "--no-fail-fast", "--doc", "--", SHOW];
 
-/// Programs that are suites of their own: they count as one test.
+/// Programs without the test harness: each counts as one test.
 const SUITES: &[(&str, &[&str])] = &[("sim", &["--seeds", "200"])];
 
 #[derive(Debug, PartialEq)]
@@ -24,14 +24,14 @@ pub struct Program {
     program: OsString,
     arguments: Vec<String>,
     folder: PathBuf,
-    /// It prints no counts; how it ends says all.
+    /// It prints no counts; only its exit code counts.
     pub is_suite: bool,
 }
 
 impl Program {
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        // As `cargo test` does it: tests start in the folder of their package.
+        // Tests start in the folder of their package, as with `cargo test`.
         command.args(&self.arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command
     }
@@ -74,8 +74,8 @@ struct Profile {
     test: bool,
 }
 
-/// From the messages of `cargo test --no-run --message-format json`. As a rule, the larger a program the more it has to
-/// run: the largest begin, so that no long one is left alone at the end.
+/// Reads the messages of `cargo test --no-run --message-format json`. Larger programs usually run longer, so the largest
+/// start first.
 pub fn of_messages(messages: &str) -> Result<Vec<Program>, Error> {
     let mut programs = vec![Program::examples()];
     for line in messages.lines().filter(|line| line.starts_with('{')) {

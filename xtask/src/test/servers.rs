@@ -1,5 +1,5 @@
-//! The servers of a test run: started before it, stopped after it, also when it is interrupted or killed. What ran
-//! before belongs to somebody else and stays.
+//! The servers of a test run: started before it and stopped after it, also when it is interrupted or killed. Servers that
+//! were running before are left running.
 
 use honeyflow_services::{self as services, Guard, Server, Services, State};
 
@@ -9,12 +9,12 @@ use crate::error::Error;
 pub struct Servers {
     services: Services,
     ours: Vec<Server>,
-    /// Let go only after they are stopped; if we never come to that, it stops them.
+    /// A guard process: it stops the servers if this process dies before it can do so.
     _guard: Option<Guard>,
 }
 
 impl Servers {
-    /// A server that cannot be had skips the suites that need it; one that does not work is a failure.
+    /// A server that cannot be installed skips the suites that need it; one that does not start is a failure.
     pub fn start(needed: &[Server], tally: &mut Tally) -> Result<Self, Error> {
         Self::start_of(Services::of_target(), needed, tally)
     }
@@ -24,7 +24,7 @@ impl Servers {
         let runs = |server: &Server| matches!(services.state(*server), State::Running(_) | State::Named(_));
         let ours: Vec<Server> = services.with_upstreams(needed).into_iter().filter(|server| !runs(server)).collect();
         let folders: Vec<_> = ours.iter().map(|server| (*server, services.folder_of(*server))).collect();
-        let guard = if ours.is_empty() { None } else { Some(Guard::over(&folders).map_err(failed)?) };
+        let guard = if ours.is_empty() { None } else { Some(Guard::for_instances(&folders).map_err(failed)?) };
         let servers = Self { services, ours, _guard: guard };
         for (server, result) in servers.services.up(needed).map_err(failed)? {
             match result {
@@ -72,7 +72,7 @@ mod tests {
 
     const REDIS: Server = Server::Redis;
 
-    /// `None` when this machine has no Redis; said by those tests that say so by name.
+    /// `None` if this machine has no Redis; the tests that need it report that.
     fn services(folder: &Path) -> Option<Services> {
         let services = Services::at(folder, []);
         if services.state(REDIS) == State::NotInstalled {
@@ -102,7 +102,7 @@ mod tests {
     fn what_ran_before_stays() {
         let folder = tempfile::tempdir().unwrap();
         let Some(before) = services(folder.path()) else { return };
-        let _guard = Guard::over(&[(REDIS, before.folder_of(REDIS))]).unwrap();
+        let _guard = Guard::for_instances(&[(REDIS, before.folder_of(REDIS))]).unwrap();
         before.up(&[REDIS]).unwrap();
         let servers = Servers::start_of(Services::at(folder.path(), []), &[REDIS], &mut Tally::default()).unwrap();
         drop(servers);
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// The other process of the test above; by itself it does nothing.
+    /// The second process of the test above; alone it does nothing.
     #[test]
     fn interrupted_run() {
         let Some(folder) = std::env::var_os("INTERRUPTED_RUN") else { return };

@@ -1,4 +1,4 @@
-//! The sum over all test output: hears one line after the other, keeps the counts.
+//! Sums the results of all test programs from the lines they print.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,14 @@ pub struct Tally {
     failed: u64,
     /// Tests marked `#[ignore]`.
     ignored: u64,
-    /// Suites that said they were skipped, with their reason; a suite counts once however often it says so.
+    /// Skipped suites with their reason; each counts once.
     skipped: BTreeMap<String, String>,
-    /// Inside what passing tests printed, which is of interest only for its `SKIPPED` lines.
+    /// Inside the output of passing tests, of which only the `SKIPPED` lines matter.
     in_successes: bool,
 }
 
 impl Tally {
-    /// Takes in one line; the answer says whether people want to see it.
+    /// Counts one line; returns whether to print it.
     pub fn hear(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         if let Some(counts) = line.strip_prefix("test result: ") {
@@ -36,7 +36,7 @@ impl Tally {
         !self.in_successes
     }
 
-    /// The first reason stays: whoever tried to provide for a suite knows it better than the suite. True if it is new.
+    /// The first reason stays, because the command that tried to start a server knows it better than the suite. True if it is new.
     pub fn skip(&mut self, suite: &str, reason: &str) -> bool {
         if self.skipped.contains_key(suite) {
             return false;
@@ -71,7 +71,7 @@ impl Tally {
         self.failed += 1;
     }
 
-    /// Where everything is required, a suite that was skipped has failed.
+    /// Counts skipped suites as failed, where all are required.
     pub fn fail_skipped_suites(&mut self) {
         for (suite, reason) in std::mem::take(&mut self.skipped) {
             eprintln!("required but skipped: {suite}: {reason}");

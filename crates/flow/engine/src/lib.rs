@@ -1,7 +1,8 @@
-//! The engine: masters and workers. [`core`] decides and touches nothing; [`shell`] carries out what it says.
+//! The engine: masters and workers. [`core`] decides and does no input or output; [`shell`] carries out its effects.
 //!
-//! No loop over events exists outside these two. The simulator drives the same [`core::Core`] with a model store.
+//! No other module loops over events. The simulator drives the same [`core::Core`] with a model store.
 
+pub mod codes;
 pub mod core;
 pub mod shell;
 pub mod slots;

@@ -1,4 +1,4 @@
-//! A slab with generations: a slot that was freed and filled again is recognised as another.
+//! A slab with generations: a [`Slot`] that was freed does not reach the value that later fills the same place.
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_filled_again_is_another() {
+    fn a_freed_slot_does_not_reach_the_value_that_fills_it_again() {
         let mut slots = Slots::default();
         let first = slots.insert("a");
         assert_eq!(slots.remove(first), Some("a"));

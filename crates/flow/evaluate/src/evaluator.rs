@@ -1,7 +1,7 @@
-//! Evaluates something for each item of a batch, off the reactor, within a given time.
+//! Evaluates a closure for each item of a batch, on a thread of the pool, within a given time.
 //!
-//! An item may take two fifths of that time, and if that is not enough, two fifths again, alone: then it is
-//! rejected as `too-slow`. So an answer for every item is there before the time is over.
+//! An item may take two fifths of that time. If that is not enough, it is tried again alone for another two fifths, and
+//! then rejected as `too-slow`. So every item has a result before the time is over.
 
 use std::{
     collections::VecDeque,
@@ -15,24 +15,25 @@ use honeyflow_step::{Batch, Item};
 use tokio::sync::Notify;
 
 use crate::{
-    lane::{Lane, Results, Sight},
+    codes,
+    lane::{Lane, LaneState, Results},
     pool::Pool,
     strikes::{ITEMS_MAX, Strikes, WINDOW},
 };
 
-/// For a batch that names no time.
+/// The time of a batch that names none.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// What is done for one item, on a thread of the pool.
+/// The work for one item, executed on a thread of the pool.
 pub type Work<I, T> = Arc<dyn Fn(&I) -> Result<T, Failure> + Send + Sync>;
 
-/// What something is evaluated for: slow ones are told apart by entity and key.
+/// An item to evaluate: slow items are identified by entity and key.
 pub trait Subject: Send + Sync + 'static {
     fn entity(&self) -> &Name;
     fn key(&self) -> &Key;
 }
 
-/// What is evaluated together.
+/// The items that are evaluated together.
 pub trait Items: Send + Sync + 'static {
     type Item: Subject;
 
@@ -65,7 +66,7 @@ impl<I: Subject> Items for Vec<I> {
     }
 }
 
-/// One per step or workflow: slow items are counted against the workflow that they belong to.
+/// Evaluates batches of one step or workflow, and counts its slow items.
 pub struct Evaluator {
     pool: Arc<Pool>,
     clock: Arc<dyn Clock>,
@@ -77,17 +78,17 @@ impl Evaluator {
         Evaluator::with_clock(pool, Arc::new(BootClock))
     }
 
-    /// The clock tells only how long ago other items were too slow.
+    /// The clock is used only for the time since other items were too slow.
     pub fn with_clock(pool: Arc<Pool>, clock: Arc<dyn Clock>) -> Evaluator {
         Evaluator { pool, clock, strikes: Mutex::default() }
     }
 
-    /// Threads of the pool that were given up and still run.
+    /// The number of abandoned threads of the pool that still run.
     pub fn abandoned(&self) -> usize {
         self.pool.abandoned()
     }
 
-    /// One result per item, in the items' order, within `timeout`.
+    /// Returns one result per item, in the items' order, within `timeout`.
     pub async fn run<B: Items, T: Send + 'static>(
         &self,
         batch: Arc<B>,
@@ -108,12 +109,12 @@ impl Evaluator {
         watch.begin((0..batch.items().len()).collect(), false);
         loop {
             let now = Instant::now();
-            let look_at = watch.look(now, item_time_max, |item| self.too_slow(item, item_time_max));
+            let look_at = watch.check_lanes(now, item_time_max, |item| self.too_slow(item, item_time_max));
             if watch.lanes.is_empty() || now >= deadline {
                 break;
             }
             let wake_at = look_at.min(deadline).into();
-            // late or early, the next look tells
+            // the next check of the lanes decides, whether it was a notification or the time-out
             let _ = tokio::time::timeout_at(wake_at, Arc::clone(&watch.ended).notified_owned()).await;
         }
         watch.give_up();
@@ -131,17 +132,20 @@ impl Evaluator {
         if stop {
             let minutes = WINDOW.as_secs() / 60;
             return Failure::fatal(
-                "too-slow",
+                codes::TOO_SLOW,
                 format!(
                     "{ITEMS_MAX} items took longer than {item_time_max:?} within {minutes} min: make the expression cheaper"
                 ),
             );
         }
-        Failure::reject("too-slow", format!("the expression took longer than {item_time_max:?} for this item, twice"))
+        Failure::reject(
+            codes::TOO_SLOW,
+            format!("the expression took longer than {item_time_max:?} for this item, twice"),
+        )
     }
 }
 
-/// The lanes of one batch. If the caller goes away, they are given up as well.
+/// The lanes of one batch. If the caller drops it, they are given up.
 struct Watch<'a, B: Items, T: Send + 'static> {
     pool: &'a Pool,
     batch: &'a Arc<B>,
@@ -164,23 +168,28 @@ impl<B: Items, T: Send + 'static> Watch<'_, B, T> {
             ended.notify_one();
             fate
         }));
-        // its items keep no result, and so will be said to be not reached
+        // if the pool is busy, its items get no result and are reported as not reached
         if submitted.is_ok() {
             self.lanes.push(lane);
         }
     }
 
-    /// Gathers what has ended, replaces what is stuck; when to look again at the latest.
-    fn look(&mut self, now: Instant, item_time_max: Duration, too_slow: impl Fn(&B::Item) -> Failure) -> Instant {
+    /// Collects the results of ended lanes and replaces stuck ones. Returns the time of the next check.
+    fn check_lanes(
+        &mut self,
+        now: Instant,
+        item_time_max: Duration,
+        too_slow: impl Fn(&B::Item) -> Failure,
+    ) -> Instant {
         let mut look_at = now + item_time_max;
         for lane in std::mem::take(&mut self.lanes) {
-            match lane.look(now, item_time_max) {
-                Sight::Running(until) => {
+            match lane.check(now, item_time_max) {
+                LaneState::Running(until) => {
                     look_at = look_at.min(until);
                     self.lanes.push(lane);
                 }
-                Sight::Ended(done) => self.keep(done),
-                Sight::Overrun { done, suspect, rest } => {
+                LaneState::Ended(done) => self.keep(done),
+                LaneState::Overrun { done, suspect, rest } => {
                     self.pool.abandon();
                     self.keep(done);
                     if lane.alone {
@@ -221,5 +230,5 @@ impl<B: Items, T: Send + 'static> Drop for Watch<'_, B, T> {
 }
 
 fn not_reached() -> Failure {
-    Failure::retry("not-reached", "the batch's time was over before this item was evaluated")
+    Failure::retry(codes::NOT_REACHED, "the batch's time was over before this item was evaluated")
 }

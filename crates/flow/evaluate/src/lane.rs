@@ -1,7 +1,7 @@
-//! Items of one batch, worked through in order on one thread, and what a watcher may see of it.
+//! A lane: items of one batch that one thread evaluates in order, while a watcher checks its progress.
 //!
-//! Thread and watcher agree under one lock: a lane that was given up accepts no result any more, and its thread learns
-//! of it when the item that held it up has ended.
+//! The thread and the watcher agree under one lock: a lane that was given up accepts no more results, and its thread
+//! notices that when the slow item has ended.
 
 use std::{
     collections::VecDeque,
@@ -12,13 +12,13 @@ use std::{
 
 use honeyflow_runtime::Failure;
 
-use crate::pool::Fate;
+use crate::{codes, pool::JobEnd};
 
-/// By index in the batch.
+/// Results with the index of their item in the batch.
 pub type Results<T> = Vec<(usize, Result<T, Failure>)>;
 
 pub struct Lane<T> {
-    /// Holds one suspect only: to overrun here is to be guilty.
+    /// The lane has one suspect only: if it overruns here, it is too slow.
     pub alone: bool,
     progress: Mutex<Progress<T>>,
 }
@@ -31,11 +31,11 @@ struct Progress<T> {
     ended: bool,
 }
 
-pub enum Sight<T> {
-    /// Look again then, unless it ends before.
+pub enum LaneState<T> {
+    /// The lane runs; check it again at this time, unless it ends before.
     Running(Instant),
     Ended(Results<T>),
-    /// Given up: `suspect` took too long, `rest` was not begun.
+    /// The lane was given up: `suspect` took too long, `rest` was not begun.
     Overrun {
         done: Results<T>,
         suspect: usize,
@@ -50,53 +50,53 @@ impl<T> Lane<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress<T>> {
-        // only moves of values happen while it is held
+        // values are only moved while the lock is held
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// On a thread of the pool. A panic is the item's own.
-    pub fn work(&self, evaluate: &(dyn Fn(usize) -> Result<T, Failure> + Send + Sync)) -> Fate {
+    /// Evaluates the items, on a thread of the pool. A panic fails its item only.
+    pub fn work(&self, evaluate: &(dyn Fn(usize) -> Result<T, Failure> + Send + Sync)) -> JobEnd {
         let mut progress = self.lock();
         loop {
             if progress.given_up {
-                // given up in the queue, with no thread to replace
-                return if progress.current.is_some() { Fate::Abandoned } else { Fate::Kept };
+                // a lane that was given up while it was queued has no thread to replace
+                return if progress.current.is_some() { JobEnd::Abandoned } else { JobEnd::Kept };
             }
             progress.current = None;
             let Some(index) = progress.waiting.pop_front() else { break };
             progress.current = Some((index, Instant::now()));
             drop(progress);
             let result = catch_unwind(AssertUnwindSafe(|| evaluate(index)))
-                .unwrap_or_else(|_| Err(Failure::reject("panic", "the evaluation of this item panicked")));
+                .unwrap_or_else(|_| Err(Failure::reject(codes::PANIC, "the evaluation of this item panicked")));
             progress = self.lock();
             if !progress.given_up {
                 progress.done.push((index, result));
             }
         }
         progress.ended = true;
-        Fate::Kept
+        JobEnd::Kept
     }
 
-    pub fn look(&self, now: Instant, item_time_max: Duration) -> Sight<T> {
+    pub fn check(&self, now: Instant, item_time_max: Duration) -> LaneState<T> {
         let mut progress = self.lock();
         if progress.ended {
-            return Sight::Ended(std::mem::take(&mut progress.done));
+            return LaneState::Ended(std::mem::take(&mut progress.done));
         }
         match progress.current {
             Some((suspect, begun)) if now.saturating_duration_since(begun) >= item_time_max => {
                 progress.given_up = true;
-                Sight::Overrun {
+                LaneState::Overrun {
                     done: std::mem::take(&mut progress.done),
                     suspect,
                     rest: std::mem::take(&mut progress.waiting),
                 }
             }
-            Some((_, begun)) => Sight::Running(begun + item_time_max),
-            None => Sight::Running(now + item_time_max),
+            Some((_, begun)) => LaneState::Running(begun + item_time_max),
+            None => LaneState::Running(now + item_time_max),
         }
     }
 
-    /// Whatever its state. The flag says whether a thread was left behind.
+    /// Gives the lane up in any state. The flag says whether its thread is abandoned.
     pub fn give_up(&self) -> (Results<T>, bool) {
         let mut progress = self.lock();
         let left_behind = !progress.given_up && !progress.ended && progress.current.is_some();

@@ -1,8 +1,9 @@
-//! Evaluates what others wrote, off the reactor and within its time. Expressions cannot be stopped from outside: a thread
-//! that overruns is given up, and whoever is guilty of it is told from its neighbours.
+//! Evaluates expressions of workflows on separate threads, within a time limit. An expression cannot be stopped from
+//! outside: a thread that overruns is abandoned, and the slow item is told apart from the others of its batch.
 //!
-//! It does not know what is evaluated: steps and the engine hand over closures.
+//! This crate does not know what is evaluated: steps and the engine pass closures.
 
+pub mod codes;
 mod evaluator;
 mod lane;
 mod pool;

@@ -1,5 +1,5 @@
-//! A few threads for work that may never come back. They cannot be stopped from outside, so one that overruns is
-//! abandoned: it counts no longer as one of the pool's, another takes its place, and it ends when its work does.
+//! A few threads for jobs that may never end. A thread cannot be stopped from outside, so one that overruns is
+//! abandoned: it no longer counts as a thread of the pool, another one replaces it, and it ends when its job does.
 
 use std::{
     collections::VecDeque,
@@ -12,20 +12,20 @@ use std::{
 
 use honeyflow_workflow::expression::STACK_BYTES;
 
-/// Batches wait here, not items; the engine bounds how many it gives out.
+/// The most jobs in the queue. A job is a batch, not an item; the engine bounds how many batches it gives out.
 const QUEUE_MAX: usize = 256;
 
-/// What a job found out about itself when it had ended.
+/// How a job has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum JobEnd {
     Kept,
-    /// [`Pool::abandon`] was called for it meanwhile: its thread has been replaced and must go.
+    /// [`Pool::abandon`] was called for it meanwhile: its thread has been replaced and must end.
     Abandoned,
 }
 
-pub type Job = Box<dyn FnOnce() -> Fate + Send>;
+pub type Job = Box<dyn FnOnce() -> JobEnd + Send>;
 
-/// The queue is full, or the system gives no thread.
+/// The queue is full, or the system cannot start a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy;
 
@@ -35,7 +35,7 @@ pub struct Pool {
 
 struct Shared {
     threads_max: usize,
-    /// Those of the pools beside it included.
+    /// The abandoned threads of this pool and of the pools made by [`Pool::beside`].
     abandoned: Arc<AtomicUsize>,
     state: Mutex<State>,
     wake: Condvar,
@@ -51,12 +51,12 @@ struct State {
 }
 
 impl Pool {
-    /// Threads begin when there is work for them.
+    /// Creates a pool; it starts threads when there are jobs for them.
     pub fn new(threads_max: usize) -> Pool {
         Pool::counted(threads_max, Arc::default())
     }
 
-    /// Another one with threads of its own; what both give up is counted together.
+    /// Creates another pool with separate threads; the abandoned threads of both are counted together.
     pub fn beside(&self, threads_max: usize) -> Pool {
         Pool::counted(threads_max, Arc::clone(&self.shared.abandoned))
     }
@@ -66,7 +66,7 @@ impl Pool {
         Pool { shared: Arc::new(Shared { threads_max: threads_max.max(1), abandoned, state, wake }) }
     }
 
-    /// A job must not panic, and must say itself whether it was abandoned.
+    /// Queues a job. It must not panic, and returns whether it was abandoned.
     pub fn submit(&self, job: Job) -> Result<(), Busy> {
         let mut state = self.shared.lock();
         if state.queue.len() >= QUEUE_MAX {
@@ -81,24 +81,24 @@ impl Pool {
         Ok(())
     }
 
-    /// The job that one of the threads works on is given up; it will answer [`Fate::Abandoned`].
+    /// Abandons a running job; it will return [`JobEnd::Abandoned`].
     pub fn abandon(&self) {
         let mut state = self.shared.lock();
         state.threads -= 1;
         state.abandoned += 1;
         self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
-        // jobs behind it must not wait for the next submit to get a thread
+        // queued jobs must not wait for the next submit to get a thread
         if state.queue.len() > state.idle {
             self.shared.add_thread(&mut state);
         }
     }
 
-    /// Threads that were given up and still run.
+    /// The number of abandoned threads that still run.
     pub fn abandoned(&self) -> usize {
         self.shared.lock().abandoned
     }
 
-    /// Those of the pools beside it included: each holds a core.
+    /// The same, with the pools made by [`Pool::beside`] included: each such thread may keep a CPU core busy.
     pub fn abandoned_in_all(&self) -> usize {
         self.shared.abandoned.load(Ordering::Relaxed)
     }
@@ -106,7 +106,7 @@ impl Pool {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // nothing panics while it is held
+        // no code panics while it holds the lock
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +134,7 @@ impl Shared {
                 state.idle -= 1;
             };
             drop(state);
-            if job() == Fate::Abandoned {
+            if job() == JobEnd::Abandoned {
                 self.lock().abandoned -= 1;
                 self.abandoned.fetch_sub(1, Ordering::Relaxed);
                 return;

@@ -1,4 +1,5 @@
-//! Which items were too slow lately. One bad item is parked; several distinct ones mean that the expression is bad.
+//! The items that were too slow in the last ten minutes. One slow item is parked; several distinct ones mean that the
+//! expression is bad.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -6,20 +7,20 @@ use honeyflow_event::{Key, Name};
 use honeyflow_runtime::Moment;
 
 pub const WINDOW: Duration = Duration::from_secs(10 * 60);
-/// So many distinct items within the window, and the workflow must stop.
+/// With this many distinct slow items within the window, the workflow must stop.
 pub const ITEMS_MAX: usize = 3;
 
 #[derive(Debug, Default)]
 pub struct Strikes(VecDeque<(Moment, Name, Key)>);
 
 impl Strikes {
-    /// True if the workflow must stop.
+    /// Adds a slow item. Returns true if the workflow must stop.
     pub fn add(&mut self, now: Moment, entity: &Name, key: &Key) -> bool {
         self.0.retain(|(at, struck_entity, struck_key)| {
             now.since(*at) < WINDOW && (struck_entity, struck_key) != (entity, key)
         });
         self.0.push_back((now, entity.clone(), key.clone()));
-        // more of them say nothing new
+        // the newest are enough for the decision
         if self.0.len() > ITEMS_MAX {
             self.0.pop_front();
         }
@@ -39,7 +40,7 @@ mod tests {
         assert!(!add(0, "a"));
         assert!(!add(1, "b"));
         for again in 2..50 {
-            assert!(!add(again, "b"), "one item struck often is still one item");
+            assert!(!add(again, "b"), "one item that is slow again and again counts once");
         }
         assert!(!add(600, "c"), "a was ten minutes ago");
         assert!(add(601, "d"));

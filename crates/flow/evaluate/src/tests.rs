@@ -1,4 +1,4 @@
-//! Items that hang are closures waiting for a signal, so that nothing burns and nothing sleeps.
+//! In these tests an item that hangs is a closure that waits for a signal: it uses no CPU time and does not sleep.
 
 use std::{
     sync::{
@@ -17,10 +17,10 @@ use super::{Evaluator, Pool};
 
 type Work<T> = super::Work<Item, T>;
 
-/// Long enough for what does not hang, on a busy machine.
+/// Long enough for items that do not hang, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens once, for all who wait.
+/// A gate that opens once, for all waiting threads.
 #[derive(Default)]
 struct Gate(Mutex<bool>, Condvar);
 
@@ -46,7 +46,7 @@ async fn until_none_abandoned(pool: &Pool) {
     }
 }
 
-/// Hangs on keys that begin with `slow` until the gate opens; says how often each was tried.
+/// Work that hangs on keys that begin with `slow` until the gate opens; counts these attempts.
 fn hanging(gate: &Arc<Gate>) -> (Work<()>, Arc<AtomicUsize>) {
     let tries = Arc::new(AtomicUsize::new(0));
     let (gate, counted) = (Arc::clone(gate), Arc::clone(&tries));
@@ -61,7 +61,7 @@ fn hanging(gate: &Arc<Gate>) -> (Work<()>, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn wf_26_a_panic_is_of_its_item_only() {
+async fn wf_26_a_panic_fails_its_item_only() {
     let evaluator = Evaluator::new(Arc::new(Pool::new(1)));
     let work: Work<()> = Arc::new(|item| if &*item.key == "b" { panic!("on purpose") } else { Ok(()) });
     let items = Arc::new(batch(vec![keyed("a"), keyed("b"), keyed("c")]));
@@ -99,7 +99,7 @@ async fn wf_16_an_item_that_is_fast_alone_is_done() {
     });
     let evaluator = Evaluator::new(Arc::clone(&pool));
     let results = evaluator.run(Arc::new(batch(vec![keyed("slow"), keyed("b")])), TIMEOUT, work).await;
-    assert_eq!(results[0], Ok(2), "the result of the second try counts");
+    assert_eq!(results[0], Ok(2), "the result of the second attempt counts");
     assert!(results[1].is_ok());
     gate.open();
     until_none_abandoned(&pool).await;
@@ -121,8 +121,8 @@ async fn wf_16_three_distinct_slow_items_are_fatal() {
 }
 
 #[tokio::test]
-async fn wf_16_what_is_not_reached_in_time_comes_again() {
-    // the only thread is held by another batch
+async fn wf_16_an_item_not_reached_in_time_is_for_a_retry() {
+    // another batch occupies the only thread
     let (pool, gate) = (Arc::new(Pool::new(1)), Arc::new(Gate::default()));
     let evaluator = Arc::new(Evaluator::new(Arc::clone(&pool)));
     let (work, tries) = hanging(&gate);
@@ -134,7 +134,7 @@ async fn wf_16_what_is_not_reached_in_time_comes_again() {
     let results = evaluator.run(Arc::new(batch(vec![keyed("a")])), Duration::from_millis(20), work).await;
     let waiting = results[0].as_ref().unwrap_err();
     assert_eq!((waiting.class, &*waiting.code), (Class::Retry, "not-reached"));
-    assert_eq!(pool.abandoned(), 0, "what was not begun leaves no thread behind");
+    assert_eq!(pool.abandoned(), 0, "an item that was not begun abandons no thread");
     gate.open();
     assert_eq!(holder.await.unwrap(), [Ok(())]);
 }
@@ -160,9 +160,9 @@ async fn wf_16_a_caller_that_goes_away_leaves_a_working_pool() {
     until_none_abandoned(&pool).await;
 }
 
-/// WF-16: what the process has given up is known to every pool of it.
+/// WF-16: every pool knows the number of abandoned threads of the process.
 #[tokio::test]
-async fn wf_16_pools_beside_each_other_count_together() {
+async fn wf_16_pools_count_abandoned_threads_together() {
     let (first, gate) = (Arc::new(Pool::new(1)), Arc::new(Gate::default()));
     let second = Arc::new(first.beside(1));
     for (pool, key) in [(&first, "slow1"), (&second, "slow2")] {

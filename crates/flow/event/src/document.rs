@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// What is made of an entity for a sink, or what a step has put out. `None` is JSON `null`: the row is gone.
+/// The JSON that is made of an entity for a sink, or the output of a step. `None` is JSON `null`: the row is gone.
 pub type Document = Option<Arc<Value>>;
 
 /// XXH3-64 over the canonical form: object keys sorted by bytes, numbers as [`canonical_number`] gives them.
@@ -15,8 +15,8 @@ pub fn hash(value: &Value) -> u64 {
     hasher.digest()
 }
 
-/// A REAL as JSON: the shortest text that reads back equal, integral below 2^53 as an integer, −0 as 0.
-/// Infinity and NaN have none.
+/// Returns a REAL as a JSON number: the shortest text that reads back equal; an integral value below 2^53 as an
+/// integer, −0 as 0. Infinity and NaN have no JSON number.
 pub fn canonical_number(real: f64) -> Option<serde_json::Number> {
     const INTEGRAL_MAX: f64 = 9_007_199_254_740_992.0;
     if real.fract() == 0.0 && real.abs() < INTEGRAL_MAX {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn reals_are_written_one_way() {
+    fn reals_have_one_text() {
         assert_eq!(canonical_number(3.0).unwrap().to_string(), "3");
         assert_eq!(canonical_number(-0.0).unwrap().to_string(), "0");
         assert_eq!(canonical_number(0.1).unwrap().to_string(), "0.1");

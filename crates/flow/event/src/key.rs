@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-/// Compared byte by byte; at most [`KEY_BYTES_MAX`].
+/// The key of a row as text, at most [`KEY_BYTES_MAX`] bytes; compared byte by byte.
 pub type Key = Arc<str>;
 
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// The key text of `parts`.
+/// Joins `parts` to a key text.
 pub fn join<S: AsRef<str>>(parts: &[S]) -> String {
     if let [only] = parts {
         return only.as_ref().to_owned();
@@ -29,7 +29,7 @@ pub fn join<S: AsRef<str>>(parts: &[S]) -> String {
     text
 }
 
-/// The parts of a key text, if there are exactly `count`.
+/// Splits a key text into its parts; `None` if there are not exactly `count`.
 pub fn split(key: &str, count: usize) -> Option<Vec<String>> {
     if count == 1 {
         return Some(vec![key.to_owned()]);
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn ob_3_composite_keys_are_escaped() {
-        assert_eq!(join(&["a|b"]), "a|b", "a key of one part is left alone");
+        assert_eq!(join(&["a|b"]), "a|b", "a key of one part is not escaped");
         assert_eq!(join(&["a|b", "c\\d"]), r"a\|b|c\\d");
         assert_eq!(split("a|b|c", 2), None);
         assert_eq!(split(r"a\", 2), None, "a dangling escape is no key");

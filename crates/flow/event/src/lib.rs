@@ -1,4 +1,4 @@
-//! What travels: events, keys, stamps, documents. Pure data; no clock, no I/O.
+//! The data that passes through the engine: events, keys, stamps, documents. Plain data; no clock, no I/O.
 
 pub mod document;
 pub mod key;
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 pub use stamp::{Epoch, Stamp};
 
-/// A name from configuration: of a source, entity, workflow, step or sink.
+/// The name of a source, entity, workflow, step or sink, from the configuration.
 pub type Name = Arc<str>;
 
 /// Number of an event within its source: the outbox row's id. Never reused; says nothing about commit order.
 pub type EventId = i64;
 
-/// 0 first … 9 last.
+/// The priority of an event: 0 is served first, 9 last.
 pub type Priority = u8;
 pub const PRIORITY_DEFAULT: Priority = 4;
 pub const PRIORITY_FAN_OUT: Priority = 7;
@@ -29,13 +29,13 @@ pub const PRIORITY_LEVELS: usize = 10;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// "This entity changed": the data is read fresh.
+    /// "This entity changed": the run reads the current data.
     Row,
     /// The payload is the data.
     Message,
-    /// The rest of a large fan-out; the payload holds its position.
+    /// The rest of a large fan-out; the payload contains its position.
     FanOut,
-    /// Every row of the table went at once.
+    /// The table was truncated.
     Truncate,
 }
 
@@ -50,7 +50,7 @@ pub struct Event {
     pub entity: Name,
     pub key: Key,
     pub priority: Priority,
-    /// The one workflow still owed; none = all.
+    /// The only workflow that the event is for; none: all.
     pub workflow: Option<Name>,
     /// Milliseconds since 1970 on the store's clock.
     pub created_ms: i64,
@@ -62,7 +62,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// `$event` as expressions see it: the payload as JSON where it is JSON, else as text.
+    /// The value that expressions see as `$event`: the payload as JSON if it is JSON, else as text.
     pub fn as_json(&self) -> Value {
         let payload = self
             .payload

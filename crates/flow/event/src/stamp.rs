@@ -1,4 +1,4 @@
-//! The version that every effect carries: `epoch · 2^22 + sequence`.
+//! The stamp that every sink write carries: `epoch · 2^22 + sequence`.
 //!
 //! Stamps of one key only grow: a new owner has a higher epoch, and within an epoch the sequence never wraps.
 
@@ -6,11 +6,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of a lease's term. Minted by the store as `max(previous + 1, milliseconds since 2020)`.
+/// The number of a lease's term. The store mints it as `max(previous + 1, milliseconds since 2020)`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
-/// Compared by sinks: an older one is refused.
+/// The number that sinks compare: a write with an older stamp is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stamp(pub u64);
 
@@ -45,7 +45,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// A string in JSON: it does not fit a double.
+/// A stamp is a string in JSON, because it does not fit into a double.
 impl Serialize for Stamp {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -8,7 +8,7 @@ use honeyflow_workflow::{Checkpoint, Kind, Role, Setting, SettingValue};
 
 use crate::{Sink, Write};
 
-/// The entry of the catalogue.
+/// The catalogue entry of `search.index`.
 pub fn kind() -> Kind {
     Kind {
         name: "search.index",

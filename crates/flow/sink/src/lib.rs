@@ -1,6 +1,7 @@
-//! The sink contract: fenced writes. A target compares stamps and refuses the older one; adapters know no lease and
-//! only say what they hold.
+//! The sink contract: fenced writes. A sink compares stamps and refuses the older one. Adapters know nothing of leases:
+//! they only report which stamp they hold, and the engine decides what that means.
 
+pub mod codes;
 pub mod index;
 pub mod memory;
 
@@ -19,15 +20,15 @@ pub use memory::MemorySink;
 pub struct Write {
     pub key: Key,
     pub stamp: Stamp,
-    /// None deletes.
+    /// `None` deletes the key's document.
     pub document: Document,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// Durable, in the order of the writes.
+    /// The write is durable. Writes of one batch are applied in their order.
     Done,
-    /// The target holds this newer stamp.
+    /// The write was refused: the sink holds this newer stamp.
     Stale {
         stored: Stamp,
     },
@@ -39,7 +40,8 @@ pub enum Outcome {
 pub struct Stat {
     pub key: String,
     pub stamp: Stamp,
-    /// [`honeyflow_event::document::hash`] of the document, [as it is held](Sink::as_held).
+    /// [`honeyflow_event::document::hash`] of the document in the form in which the sink stores it, see
+    /// [`Sink::as_held`].
     pub hash: u64,
 }
 
@@ -52,22 +54,23 @@ pub struct Hit {
     pub score: f32,
 }
 
-/// Where a listing goes on; opaque, in the sink's own order.
+/// The position from which a listing continues. It is opaque; the sink chooses the order.
 pub type Cursor = String;
 
-/// Part of a listing, and where it goes on; none = this was the end.
+/// One page of a listing and the cursor of the next page; `None` = this was the last page.
 pub type Page = (Vec<Hit>, Option<Cursor>);
 
 pub trait Sink: Send + Sync {
-    /// One outcome per write, once they are durable.
+    /// Returns one outcome per write, after the writes are durable.
     fn write(&self, writes: Vec<Write>) -> BoxFuture<'static, Vec<Outcome>>;
     fn stat(&self, keys: Vec<Key>) -> BoxFuture<'static, Result<Vec<Option<Stat>>, Failure>>;
     fn list(&self, after: Option<Cursor>, limit: u32) -> BoxFuture<'static, Result<Page, Failure>>;
     /// `query` in the sink's own query language; empty matches everything.
     fn search(&self, query: String, limit: u32) -> BoxFuture<'static, Result<Vec<Hit>, Failure>>;
     fn count(&self) -> BoxFuture<'static, Result<u64, Failure>>;
-    /// The document as this sink holds it: only what it keeps, in the form in which it comes back. [`Stat::hash`] is of
-    /// that form, so that a row can be compared without a write. An error says why it cannot be held.
+    /// Returns the document in the form in which this sink stores it and gives it back. [`Stat::hash`] is the hash of
+    /// that form, so that a row can be compared with the sink without a write. An error says why the sink cannot store
+    /// it.
     fn as_held(&self, document: &Arc<Value>) -> Result<Arc<Value>, Failure> {
         Ok(document.clone())
     }

@@ -1,4 +1,5 @@
-//! A sink in memory: the contract in its plainest form, for tests and simulations. Clones share what they hold.
+//! A sink in memory: the simplest implementation of the contract, for tests and simulations. Clones share their
+//! content.
 
 use std::{
     collections::BTreeMap,
@@ -10,9 +11,9 @@ use honeyflow_event::{Document, Key, Stamp, document, key::KEY_BYTES_MAX};
 use honeyflow_runtime::Failure;
 use serde_json::Value;
 
-use crate::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
+use crate::{Cursor, Hit, Outcome, Page, Sink, Stat, Write, codes};
 
-/// Remembers every delete, so an older write never brings a document back.
+/// A sink that remembers every delete, so that an older write never brings a document back.
 ///
 /// ```
 /// # use honeyflow_sink::{MemorySink, Outcome, Write};
@@ -23,29 +24,29 @@ use crate::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
 /// ```
 #[derive(Clone, Default, Debug)]
 pub struct MemorySink {
-    held: Arc<Mutex<BTreeMap<Key, Held>>>,
+    held: Arc<Mutex<BTreeMap<Key, StoredWrite>>>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-struct Held {
+struct StoredWrite {
     stamp: Stamp,
     document: Document,
 }
 
 impl MemorySink {
-    /// What `write` does, at once.
+    /// Does what [`Sink::write`] does, synchronously.
     pub fn apply(&self, writes: Vec<Write>) -> Vec<Outcome> {
         let mut held = self.held();
         writes.into_iter().map(|write| apply(&mut held, write)).collect()
     }
 
-    /// Every document, by key.
+    /// Returns all documents with their stamps, by key.
     pub fn documents(&self) -> BTreeMap<Key, (Stamp, Arc<Value>)> {
         let held = self.held();
         held.iter().filter_map(|(key, held)| Some((key.clone(), (held.stamp, held.document.clone()?)))).collect()
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<Key, Held>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<Key, StoredWrite>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,12 +61,12 @@ impl MemorySink {
     }
 }
 
-fn apply(held: &mut BTreeMap<Key, Held>, write: Write) -> Outcome {
+fn apply(held: &mut BTreeMap<Key, StoredWrite>, write: Write) -> Outcome {
     if write.key.len() > KEY_BYTES_MAX {
         let message = format!("the key has {} bytes, {KEY_BYTES_MAX} is the most", write.key.len());
-        return Outcome::Failed(Failure::reject("bad-key", message));
+        return Outcome::Failed(Failure::reject(codes::BAD_KEY, message));
     }
-    let offered = Held { stamp: write.stamp, document: write.document };
+    let offered = StoredWrite { stamp: write.stamp, document: write.document };
     match held.get(&write.key) {
         Some(stored) if *stored == offered => Outcome::Done,
         Some(stored) if stored.stamp >= offered.stamp => Outcome::Stale { stored: stored.stamp },
@@ -99,7 +100,7 @@ impl Sink for MemorySink {
         Box::pin(ready(Ok((hits, cursor))))
     }
 
-    /// Documents whose text contains the query.
+    /// Returns the documents whose JSON text contains the query.
     fn search(&self, query: String, limit: u32) -> BoxFuture<'static, Result<Vec<Hit>, Failure>> {
         Box::pin(ready(Ok(self.hits(None, |document| document.to_string().contains(&query), limit))))
     }

@@ -1,26 +1,26 @@
-//! The source contract: where events come from. A poll returns events with the documents they lead to; edges are
-//! followed here, before runs exist, so that steps never resolve them.
+//! The contract of a source of events. A poll returns events with the documents they lead to; the source follows edges
+//! before runs exist, so that steps never resolve them.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use honeyflow_event::{Event, EventId, Key, Name, Target};
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Poll, Statement, poll::Oversized, write::Checkpoint};
+use honeyflow_store::{Poll, Statement, poll::UnreadRow, write::Checkpoint};
 use smallvec::SmallVec;
 
 pub trait Source: Send + Sync {
     fn poll(&self, request: Poll) -> BoxFuture<'static, Result<Intake, Failure>>;
 }
 
-/// One poll's harvest.
+/// The result of one poll.
 #[derive(Clone, Default, Debug)]
 pub struct Intake {
-    pub taken: Vec<Taken>,
-    pub oversized: Vec<Oversized>,
-    /// What was kept of runs that rows among `taken` take up again.
+    pub taken: Vec<TakenEvent>,
+    pub oversized: Vec<UnreadRow>,
+    /// The checkpoints of runs that rows in `taken` continue, because a person has retried them.
     pub resumed: Vec<Checkpoint>,
-    /// By priority: nothing new lies at or below this id, as far as the poll has looked.
+    /// For each priority: the poll has found no other new row with an id up to this one.
     pub looked_to: [EventId; honeyflow_event::PRIORITY_LEVELS],
     pub next_due_ms: Option<u64>,
     pub store_ms: i64,
@@ -28,25 +28,27 @@ pub struct Intake {
 }
 
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct TakenEvent {
     pub event: Arc<Event>,
     pub leads: Leads,
-    /// Read from the other end, out of turn: it does not move the position.
+    /// The row was read from the newest end: it does not move the poll position.
     pub newest: bool,
 }
 
-/// Where an event leads.
+/// What an event leads to.
 #[derive(Clone, Debug)]
 pub enum Leads {
-    /// To these documents: one obligation each per workflow. None at all: nothing to do.
+    /// These documents: each is one obligation per workflow. If there are none, there is nothing to do.
     To(SmallVec<[Target; 1]>),
-    /// To more than a page: the row is replaced by one for its own documents and one `fan-out` row per large edge.
+    /// More than a page of documents, or documents of other shards: the row is replaced by these rows, with one
+    /// `fan-out` row per large edge.
     Replace(Vec<honeyflow_store::NewEvent>),
-    /// It is itself the rest of a fan-out: store the next page.
+    /// The row is the rest of a fan-out: its next page is to be stored.
     Page(Box<Page>),
-    /// It cannot be read: parked whole.
+    /// The row cannot be read: it is parked unchanged.
     Unreadable(Failure),
-    /// Its edges cannot be followed now (a table is missing during a migration): it stays, and its entity is passed over.
+    /// Its edges cannot be followed now (a table is missing during a migration): the row stays, and polls skip its
+    /// entity.
     Held(Failure),
 }
 

@@ -1,4 +1,6 @@
-//! The step contract: a batch in, an outcome for each item, in order.
+//! The contract of a step: it gets a batch and returns an outcome for each item, in the same order.
+
+pub mod codes;
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +8,7 @@ use futures_util::future::BoxFuture;
 use honeyflow_event::{Document, Event, Key, Name, Stamp};
 use honeyflow_runtime::Failure;
 
-/// Runs of one step of one workflow, distinct keys where the step is a sink.
+/// Items of one step of one workflow. If the step is a sink, their keys are distinct.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub workflow: Name,
@@ -19,19 +21,19 @@ pub struct Batch {
 pub struct Item {
     pub entity: Name,
     pub key: Key,
-    /// Travels with every effect; fenced targets compare it.
+    /// The stamp that every write of the step carries; fenced targets compare it.
     pub stamp: Stamp,
     /// The newest of the events that the run works on.
     pub event: Arc<Event>,
     pub input: Document,
-    /// What expressions of the step name beside it; none where they name nothing.
+    /// The other values that the step's expressions name; none if they name no others.
     pub context: Option<Arc<Context>>,
     pub phase: u32,
     pub index: u32,
     pub attempt: u32,
 }
 
-/// `$run`, `$steps` and `$item`, as far as the step's own expressions read them.
+/// The values of `$run`, `$steps` and `$item`, as far as the step's own expressions read them.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Context {
     pub run: Document,
@@ -40,7 +42,7 @@ pub struct Context {
 }
 
 impl Item {
-    /// The same over attempts and owners (RL-23), for targets that cannot compare stamps.
+    /// Returns a key that is the same for all attempts and owners (RL-23), for targets that cannot compare stamps.
     pub fn idempotency_key(&self, batch: &Batch) -> String {
         let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
         for part in [&*batch.workflow, &*batch.step, &*self.event.tenant, &*self.entity, &*self.key] {
@@ -56,16 +58,16 @@ impl Item {
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// None is `null`.
+    /// The output; `None` is `null`.
     Done(Document),
     Failed(Failure),
-    /// A fenced target holds a newer stamp; the engine judges what that means.
+    /// A fenced target holds a newer stamp; the engine decides what that means.
     Stale {
         stored: Stamp,
     },
 }
 
 pub trait Step: Send + Sync {
-    /// One outcome per item, in the items' order.
+    /// Returns one outcome per item, in the items' order.
     fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>>;
 }

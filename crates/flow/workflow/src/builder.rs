@@ -1,5 +1,5 @@
-//! Workflows written in Rust. The builder writes the same value that TOML gives and has it read by the same reader, so
-//! that it makes the same definition and finds the same errors.
+//! Workflows written in Rust. The builder makes the same value as TOML, and the same reader reads it, so that it gives
+//! the same definition and the same errors.
 //!
 //! ```
 //! use honeyflow_workflow::builder::{Workflow, step};
@@ -17,9 +17,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::catalogue::Catalogue;
 use crate::definition::{Definition, Edge, Trigger, check, read};
 use crate::problem::Problem;
+use crate::{catalogue::Catalogue, codes};
 
 #[derive(Clone, Debug)]
 pub struct Workflow {
@@ -30,11 +30,11 @@ pub struct Workflow {
     duplicates: Vec<String>,
 }
 
-/// A step being written; see [`step`].
+/// A step under construction; see [`step`].
 #[derive(Clone, Debug)]
 pub struct Step(Map<String, Value>);
 
-/// A step of the given kind, everything else as by default.
+/// Creates a step of the given kind with the default of all other keys.
 pub fn step(kind: &str) -> Step {
     Step(Map::from_iter([("use".to_owned(), kind.into())]))
 }
@@ -64,23 +64,23 @@ impl Workflow {
         self
     }
 
-    /// When `first` has succeeded, `then` runs.
+    /// Lets `then` run when `first` has succeeded.
     pub fn on_success(self, first: &str, then: &str) -> Workflow {
         self.edge(first, then, Edge::Success)
     }
 
-    /// When `first` has ended, however it did, `then` runs.
+    /// Lets `then` run when `first` has ended in any state.
     pub fn on_complete(self, first: &str, then: &str) -> Workflow {
         self.edge(first, then, Edge::Done)
     }
 
-    /// When `first` has failed, `then` runs.
+    /// Lets `then` run when `first` has failed.
     pub fn on_failure(self, first: &str, then: &str) -> Workflow {
         self.edge(first, then, Edge::Failure)
     }
 
     fn edge(mut self, first: &str, then: &str, on: Edge) -> Workflow {
-        // a step that is written later, or never: then it has no kind, which is reported
+        // `then` may be added later; if it never is, it has no kind, which is reported
         let keys = match self.steps.remove(then) {
             Some(Value::Object(keys)) => keys,
             _ => Map::new(),
@@ -89,7 +89,7 @@ impl Workflow {
         self
     }
 
-    /// The value that TOML would have given.
+    /// Returns the value that TOML would have given.
     pub fn value(&self) -> Value {
         let mut keys = self.keys.clone();
         if !self.on.is_empty() {
@@ -104,7 +104,11 @@ impl Workflow {
         let mut problems = check(&self.name, &value, catalogue);
         for step in &self.duplicates {
             let path = format!("workflow.{}.step.{step}", self.name);
-            problems.push(Problem::error(path, "duplicate-step", format!("there are two steps `{step}`")));
+            problems.push(Problem::error(
+                path,
+                codes::problem::DUPLICATE_STEP,
+                format!("there are two steps `{step}`"),
+            ));
         }
         problems.sort();
         if problems.is_empty() { read(&self.name, &value, catalogue) } else { Err(problems) }
@@ -118,12 +122,12 @@ impl Step {
         self
     }
 
-    /// Runs after these have succeeded (unless the trigger says otherwise).
+    /// Lets the step run after these have succeeded (unless the trigger says otherwise).
     pub fn needs<'a>(self, steps: impl IntoIterator<Item = &'a str>) -> Step {
         steps.into_iter().fold(self, |step, need| step.need(need, Edge::Success))
     }
 
-    /// One more need, with the edge to it.
+    /// Adds a need with its edge.
     pub fn need(mut self, need: &str, on: Edge) -> Step {
         let entry = match on {
             Edge::Success => Value::from(need),

@@ -1,36 +1,36 @@
-//! Which kinds of step exist, and what each may be told. The registry of the binary fills it; here it is only read.
+//! The kinds of step and their settings. The registry of the binary fills the catalogue; this crate only reads it.
 
 use std::time::Duration;
 
 use crate::{definition::Checkpoint, problem};
 
-/// What a kind does in a run, as far as the run's logic must know.
+/// The role of a kind in a run, as far as the logic of runs needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     Work,
     /// The entity's load: a `null` output means that the row is gone, and the stamp is drawn when it begins.
     Load,
-    /// Writes fenced by versions; deletes where there is no document.
+    /// Writes documents fenced by stamps; deletes if there is no document.
     Sink,
     Sleep,
     Wait,
     Emit,
 }
 
-/// What the value of a setting must look like.
+/// The type of a setting's value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SettingValue {
     Text,
     /// Compiled with the graph; see [`crate::graph::Step::expressions`].
     Expression,
-    /// A text in which `{expression}` may stand; compiled with the graph too.
+    /// A text that may contain `{expression}`; compiled with the graph too.
     Template,
     /// `"5s"`
     Duration,
-    /// A whole number, not negative.
+    /// A whole number, zero or more.
     Number,
     Boolean,
-    /// One of these.
+    /// One of these words.
     Word(&'static [&'static str]),
     List,
     Table,
@@ -39,7 +39,7 @@ pub enum SettingValue {
     Any,
 }
 
-/// A key of a kind, beside those that every step has.
+/// A setting of a kind, in addition to the keys that every step has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
     pub name: &'static str,
@@ -50,14 +50,14 @@ pub struct Setting {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kind {
-    /// As written after `use`: `sql.load`.
+    /// The value of `use`: `sql.load`.
     pub name: &'static str,
     pub settings: &'static [Setting],
     pub role: Role,
-    /// Unless the step says otherwise.
+    /// The default of its steps.
     pub checkpoint: Checkpoint,
     pub batch_max: u32,
-    /// Of one attempt, unless the step says otherwise.
+    /// The default time-out of one attempt.
     pub timeout: Duration,
 }
 
@@ -78,7 +78,7 @@ impl Catalogue {
         self.0.iter().map(|kind| kind.name)
     }
 
-    /// The kind that was probably meant.
+    /// Returns the kind with the most similar name.
     pub fn nearest(&self, name: &str) -> Option<&'static str> {
         problem::nearest(name, self.names())
     }

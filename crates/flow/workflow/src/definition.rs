@@ -1,8 +1,8 @@
-//! A workflow as plain data: the one canonical value that TOML and the builder both give. It can be stored, compared
-//! and drawn before anything runs.
+//! A workflow as plain data: the canonical value that both TOML and the builder produce. It can be stored, compared and
+//! drawn before it runs.
 //!
-//! Steps are in order of their names, so that equal content is equal however it was written; the order of `needs` has
-//! a meaning and is kept.
+//! Steps are sorted by name, so that equal content is equal in any spelling; the order of `needs` has a meaning and is
+//! kept.
 
 mod read;
 #[cfg(test)]
@@ -23,7 +23,7 @@ pub const EDGES_MAX: usize = 100_000;
 pub const TRIES_DEFAULT: u32 = 5;
 pub const PARALLEL_DEFAULT: u32 = 64;
 
-/// An enum whose variants are words of the configuration.
+/// Defines an enum whose variants are words of the configuration.
 macro_rules! words {
     ($(#[$attribute:meta])* $name:ident { $($(#[$note:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$attribute])*
@@ -45,18 +45,18 @@ macro_rules! words {
 }
 
 words!(
-    /// What a need's end state looks like to the step that needs it.
+    /// How the end state of a need counts for the step that needs it.
     Edge {
         #[default]
         Success = "success",
-        /// Any end is as good as success.
+        /// Any end counts as success.
         Done = "done",
-        /// Failed or blocked is what was waited for; anything else passes by.
+        /// Failed or blocked counts as success; any other end counts as skipped.
         Failure = "failure",
     }
 );
 words!(
-    /// When a step runs, judged once all its needs have ended.
+    /// When a step runs; decided once all its needs have ended.
     Trigger {
         #[default]
         AllSuccess = "all-success",
@@ -149,7 +149,7 @@ pub struct StepDefinition {
     pub forgives: bool,
     pub for_each: Option<String>,
     pub parallel: u32,
-    /// How many instances of a `for-each` may fail.
+    /// How many instances of a `for-each` step may fail.
     pub tolerate: u32,
     pub input: Option<String>,
     pub tries: u32,
@@ -162,7 +162,7 @@ pub struct StepDefinition {
     pub on_missing_run: bool,
     pub limit: Option<Name>,
     pub labels: BTreeMap<String, String>,
-    /// The keys of its kind.
+    /// The settings of its kind.
     pub settings: Map<String, Value>,
 }
 
@@ -173,7 +173,7 @@ pub struct Need {
 }
 
 impl StepDefinition {
-    /// With the default of every key.
+    /// Creates a step with the default of every key.
     pub fn new(name: impl Into<Name>, kind: impl Into<Name>) -> StepDefinition {
         StepDefinition {
             name: name.into(),
@@ -203,7 +203,7 @@ impl StepDefinition {
 }
 
 impl Definition {
-    /// With the default of every key, no events and no steps.
+    /// Creates a definition with the default of every key, without events and steps.
     pub fn new(name: impl Into<Name>) -> Definition {
         Definition {
             name: name.into(),
@@ -219,7 +219,8 @@ impl Definition {
         }
     }
 
-    /// The same for equal content, however it was written, on every machine and in every version of this program.
+    /// Returns a hash that is the same for equal content in any spelling, on every machine and in every version of this
+    /// program.
     pub fn hash(&self) -> u64 {
         honeyflow_event::document::hash(&write(self))
     }

@@ -1,10 +1,10 @@
-//! Durations as people write them: `200ms`, `5s`, `10m`, `2h`, `1d`. One number, one unit.
+//! Durations as text: `200ms`, `5s`, `10m`, `2h`, `1d`. One number, one unit.
 
 use std::time::Duration;
 
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// None if it is not a whole number and a unit, or more than a hundred years.
+/// Parses a duration; `None` if it is not a whole number and a unit, or more than a hundred years.
 pub fn parse(text: &str) -> Option<Duration> {
     let split = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(split);
@@ -14,7 +14,8 @@ pub fn parse(text: &str) -> Option<Duration> {
     (total <= 100 * 366 * 86_400_000).then(|| Duration::from_millis(total))
 }
 
-/// In the largest unit that divides it; [`parse`] reads it back as the same duration, to the millisecond.
+/// Returns the text in the largest unit that divides the duration; [`parse`] gives the same duration, to the
+/// millisecond.
 pub fn text(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if milliseconds == 0 {

@@ -1,7 +1,8 @@
-//! One expression language for `when`, `input`, `for-each`, keys and `transform`: jq syntax without what reaches out
-//! (environment, files, modules, clock) or could run for ever. Parsed and compiled when the workflow is loaded.
+//! The expression language of `when`, `input`, `for-each`, keys and `transform`: jq syntax without access to the
+//! outside (environment, files, modules, clock) and without filters that could run for ever. Expressions are parsed and
+//! compiled when the workflow is loaded.
 //!
-//! An expression gives one value: none at all is `null`, more than one is an error.
+//! An expression gives one value: no value is `null`, more than one is an error.
 
 mod allowed;
 mod bounds;
@@ -22,14 +23,14 @@ use serde_json::Value;
 
 type Filter = jaq_core::Filter<JustLut<Val>>;
 
-/// What an expression can see, in the order in which jaq gets it.
+/// The variables of an expression, in the order in which jaq gets them.
 const VARIABLES: [&str; 5] = ["$event", "$run", "$steps", "$item", "$index"];
 
-/// Stack of a thread that evaluates what others wrote. Values can be made to nest deeper than any check sees, and are
-/// dropped recursively; the memory is only reserved, not used.
+/// The stack size of a thread that evaluates untrusted expressions. An expression can make values that nest deeper than
+/// any check sees, and they are dropped recursively; the memory is only reserved, not used.
 pub const STACK_BYTES: usize = 512 << 20;
 
-/// Cheap to clone; shared between threads.
+/// A compiled expression; cheap to clone, and shared between threads.
 #[derive(Clone)]
 pub struct Expression {
     pub source: Name,
@@ -41,34 +42,34 @@ struct Compiled {
     reads: Reads,
 }
 
-/// What an expression looks at, judged by its text.
+/// The values that an expression reads, found in its source.
 #[derive(Debug, Default)]
 struct Reads {
     steps: Vec<Name>,
     all_steps: bool,
     input: bool,
-    /// By position in [`VARIABLES`].
+    /// Whether it reads each of [`VARIABLES`].
     variables: [bool; VARIABLES.len()],
     constant_false: bool,
 }
 
-/// The values of `$event $run $steps $item $index`; what is not there is `null`.
+/// The values of `$event $run $steps $item $index`; a missing one is `null`.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
     pub event: Document,
     pub run: Document,
-    /// The outputs of the steps that have ended; one that is not here is `null`.
+    /// The outputs of the steps that have ended; a missing one is `null`.
     pub steps: Vec<(Name, Document)>,
     pub item: Document,
     pub index: Option<u32>,
 }
 
-/// `$run`.
+/// Returns the value of `$run`.
 pub fn run_value(workflow: &str, version: u32, tenant: &str, entity: &str, key: &str) -> Value {
     serde_json::json!({ "workflow": workflow, "version": version, "tenant": tenant, "entity": entity, "key": key })
 }
 
-/// Why a source is not an expression, and where: line and column count from 1, columns in characters.
+/// Why a source is no valid expression, and where: line and column count from 1, columns in characters.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct ExpressionError {
@@ -78,7 +79,7 @@ pub struct ExpressionError {
 }
 
 impl ExpressionError {
-    /// `at` is a slice of `source`; where it is not, the error is at the end.
+    /// `at` is a slice of `source`; if it is not, the error is at the end.
     fn new(source: &str, at: &str, message: impl Into<String>) -> ExpressionError {
         let offset = (at.as_ptr() as usize).checked_sub(source.as_ptr() as usize);
         let before = offset.and_then(|offset| source.get(..offset)).unwrap_or(source);
@@ -112,12 +113,12 @@ impl Expression {
         Ok(Expression { source: source.into(), compiled: Arc::new(Compiled { filter, reads }) })
     }
 
-    /// The steps whose outputs it names, as in `$steps.load`, sorted.
+    /// Returns the steps whose outputs it names, as in `$steps.load`, sorted.
     pub fn reads(&self) -> &[Name] {
         &self.compiled.reads.steps
     }
 
-    /// Whether it uses `$steps` in a way that does not say which.
+    /// Whether it uses `$steps` without the name of a step, so that it may read any.
     pub fn reads_all(&self) -> bool {
         self.compiled.reads.all_steps
     }
@@ -126,32 +127,32 @@ impl Expression {
         self.reads_all() || !self.reads().is_empty()
     }
 
-    /// The variables it uses: `$event`, `$run` …
+    /// Returns the variables it uses: `$event`, `$run` …
     pub fn variables(&self) -> impl Iterator<Item = &'static str> + '_ {
         VARIABLES.into_iter().zip(self.compiled.reads.variables).filter(|(_, read)| *read).map(|(name, _)| name)
     }
 
-    /// Whether it may look at its input, `.`.
+    /// Whether it may read its input, `.`.
     pub fn reads_input(&self) -> bool {
         self.compiled.reads.input
     }
 
-    /// Written so that it can never be anything but `false` or `null`.
+    /// Whether it is the constant `false` or `null`.
     pub fn is_constant_false(&self) -> bool {
         self.compiled.reads.constant_false
     }
 
-    /// The one value it gives. Bounded in size and nesting, but not in time: that is for whoever calls it, on a thread
-    /// of at least [`STACK_BYTES`] where the expression is not trusted.
+    /// Returns its value. Size and nesting are bounded, the time is not: the caller must limit it, on a thread with at
+    /// least [`STACK_BYTES`] of stack if the expression is not trusted.
     pub fn evaluate(&self, input: &Value, variables: &Variables) -> Result<Value, String> {
-        // the data is not ours, nor is the evaluator: one that panics rejects this item, no other
+        // the data and the evaluator are foreign: a panic rejects only this item
         panic::catch_unwind(panic::AssertUnwindSafe(|| self.first_output(input, variables)))
             .unwrap_or_else(|_| Err("the evaluator gave up".to_owned()))
     }
 
     fn first_output(&self, input: &Value, variables: &Variables) -> Result<Value, String> {
         let Compiled { filter, reads } = &*self.compiled;
-        // what is not looked at need not be copied
+        // values that are not read are not copied
         let shown = |variable: usize, document: &Document| match document {
             Some(value) if reads.variables[variable] => value::from_json(value),
             _ => Val::Null,
@@ -207,7 +208,7 @@ impl PartialEq for Expression {
     }
 }
 
-/// What was given to `error`, or what the evaluator says. It quotes values, and values may be large: it is cut.
+/// Returns the argument of `error`, or the evaluator's message. It quotes values, which may be large, so it is cut.
 fn message(error: jaq_json::Error) -> String {
     const CHARACTERS_MAX: usize = 500;
     let message = match error.into_val() {

@@ -1,6 +1,6 @@
-//! A definition compiled for running: steps by number, needs and dependents in flat arrays, triggers reduced to three.
+//! A compiled definition: steps by number, needs and dependents in flat arrays, triggers reduced to three.
 //!
-//! A graph has no cycles and every name in it exists: what could be wrong was refused by [`compile`].
+//! A graph has no cycles and every name in it exists: [`compile`] refuses any other definition.
 
 mod compile;
 mod order;
@@ -21,10 +21,10 @@ use crate::expression::Expression;
 
 pub use compile::compile;
 
-/// Number of a step within its graph.
+/// The number of a step within its graph.
 pub type StepId = u16;
 
-/// The triggers that are left once the others have been written as edges: see [`compile`].
+/// The three triggers that remain after [`compile`] has expressed the others as edges.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rule {
     AllSuccess,
@@ -36,7 +36,7 @@ pub enum Rule {
 pub struct Graph {
     pub name: Name,
     pub version: u32,
-    /// Of the definition's content: equal content, equal hash.
+    /// The hash of the definition's content: equal content has an equal hash.
     pub hash: u64,
     pub steps: Vec<Step>,
     pub on: Vec<CompiledOn>,
@@ -48,7 +48,7 @@ pub struct Graph {
     order: Vec<StepId>,
 }
 
-/// Which events begin a run, with its condition over `$event`.
+/// Which events begin a run, with the condition over `$event`.
 #[derive(Clone, Debug)]
 pub struct CompiledOn {
     pub source: Name,
@@ -81,21 +81,21 @@ pub struct Step {
     pub tolerate: u32,
     pub limit: Option<Name>,
     pub settings: Arc<Map<String, Value>>,
-    /// What its own expressions look at beside the input.
-    pub sees: Sees,
-    /// Whether a later step or an expression reads its output; if not, nobody need keep it.
+    /// The values beside the input that its own expressions read.
+    pub sees: ContextReads,
+    /// Whether a later step or an expression reads its output; if not, the engine does not store it.
     pub output_read: bool,
     needs: Range<u32>,
     dependents: Range<u32>,
     masks: Masks,
 }
 
-/// What the expressions among a step's settings look at.
+/// The values that the expressions in a step's settings read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Sees {
+pub struct ContextReads {
     pub run: bool,
     pub item: bool,
-    /// By number; none if they read no output.
+    /// The steps whose outputs they read.
     pub steps: Vec<StepId>,
 }
 
@@ -105,12 +105,12 @@ pub(crate) struct Masks {
     pub(crate) success: u64,
     pub(crate) done: u64,
     pub(crate) failure: u64,
-    /// Of `success`, those whose failure is seen as success.
+    /// The needs in `success` whose failure counts as success.
     pub(crate) optional: u64,
 }
 
 impl Graph {
-    /// Steps of a run whose state fits into one word.
+    /// The most steps of a run whose states fit into one word each.
     pub(crate) const INLINE_STEPS_MAX: usize = 64;
 
     pub fn step(&self, name: &str) -> Option<StepId> {
@@ -121,7 +121,7 @@ impl Graph {
         0..StepId::try_from(self.steps.len()).unwrap_or(StepId::MAX)
     }
 
-    /// The steps without needs.
+    /// Returns the steps without needs.
     pub fn roots(&self) -> impl Iterator<Item = StepId> + '_ {
         self.ids().filter(|step| self.needs(*step).is_empty())
     }

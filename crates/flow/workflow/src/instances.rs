@@ -1,25 +1,25 @@
-//! The instances of one `for-each` step: which may start, and whether the step as a whole went well.
+//! The instances of one `for-each` step: which may start, and whether the step as a whole has succeeded.
 //!
-//! An instance that was skipped is ended with `ok`: its output is `null`, but it did not fail.
+//! A skipped instance ends with `ok`: its output is `null`, but it did not fail.
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Instances {
     count: u32,
     parallel: u32,
     tolerate: u32,
-    /// All before it have been started.
+    /// The next instance to start; all before it were started.
     next: u32,
     running: u32,
     ended: u32,
     failed: u32,
-    /// One bit per instance: started and not ended.
+    /// One bit per instance that was started and has not ended.
     open: Vec<u64>,
-    /// One bit per instance that ended well: it is not started again.
+    /// One bit per instance that has succeeded: it is not started again.
     over: Vec<u64>,
 }
 
 impl Instances {
-    /// `parallel` is at least 1. No instances at all: see [`Instances::verdict`].
+    /// `parallel` is raised to at least 1. Without instances, [`Instances::verdict`] is there at once.
     pub fn new(count: u32, parallel: u32, tolerate: u32) -> Instances {
         let words = (count as usize).div_ceil(64);
         let parallel = parallel.max(1);
@@ -27,7 +27,7 @@ impl Instances {
         Instances { count, parallel, tolerate, next: 0, running: 0, ended: 0, failed: 0, open, over }
     }
 
-    /// Some have ended well before, as the journal says.
+    /// Restores instances of which some have succeeded before, according to the journal.
     pub fn restore(count: u32, parallel: u32, tolerate: u32, ended: impl IntoIterator<Item = u32>) -> Instances {
         let mut instances = Instances::new(count, parallel, tolerate);
         for index in ended {
@@ -39,7 +39,7 @@ impl Instances {
         instances
     }
 
-    /// Whatever is at work is to be started again; so is what has failed.
+    /// Lets all running and failed instances be started again.
     pub fn reopen(&mut self) {
         self.open.fill(0);
         let failed = std::mem::take(&mut self.failed);
@@ -50,8 +50,8 @@ impl Instances {
         self.over[index as usize / 64] & (1 << (index % 64)) != 0
     }
 
-    /// The next index to start, if there is one and room for it.
-    #[expect(clippy::should_implement_trait, reason = "None means not now, not never")]
+    /// Returns the next index to start, if there is one and fewer than `parallel` run.
+    #[expect(clippy::should_implement_trait, reason = "None means not now; a later call may return an index")]
     pub fn next(&mut self) -> Option<u32> {
         while self.next < self.count && self.is_over(self.next) {
             self.next += 1;
@@ -66,7 +66,7 @@ impl Instances {
         Some(index)
     }
 
-    /// An instance ended. The step's verdict, when it was the last one. An index that is not open changes nothing.
+    /// Ends an instance. Returns the step's verdict if it was the last one. An index that is not open changes nothing.
     pub fn end(&mut self, index: u32, ok: bool) -> Option<bool> {
         let word = self.open.get_mut(index as usize / 64)?;
         let bit = 1 << (index % 64);
@@ -84,7 +84,7 @@ impl Instances {
         self.verdict()
     }
 
-    /// Once all have ended; at once where there are none.
+    /// Returns whether the step has succeeded, once all instances have ended; at once if there are none.
     pub fn verdict(&self) -> Option<bool> {
         (self.ended == self.count).then_some(self.failed <= self.tolerate)
     }

@@ -1,11 +1,12 @@
-//! The workflow: its definition as data, what is wrong with one, the graph compiled from it, and a run through that
-//! graph as a state machine. Pure: no clock, no I/O, no randomness.
+//! The workflow: its definition as data, the problems of a definition, the graph compiled from it, and a run through
+//! that graph as a state machine. No clock, no I/O, no randomness.
 //!
 //! [`definition`] → [`graph::compile`] → [`run::Run`]. This crate does not know about attempts, batches, leases or
-//! outputs: the engine does. It says which steps are ready, and what a run that has ended amounts to.
+//! outputs: the engine does. It decides which steps are ready, and the verdict of a run that has ended.
 
 pub mod builder;
 pub mod catalogue;
+pub mod codes;
 pub mod definition;
 pub mod duration;
 pub mod expression;

@@ -1,4 +1,4 @@
-//! What is wrong with a definition: a place, a code that tests and people can look up, a sentence, and a hint.
+//! A problem of a definition: a place, a code that tests and people can look up, a message, and a hint.
 //!
 //! Places are paths such as `workflow.book.step.load.needs[0]`; the binary turns them into file, line and column.
 
@@ -29,7 +29,7 @@ impl Problem {
         self
     }
 
-    /// With "did you mean …", if one of `words` is near enough to what was written.
+    /// Adds the hint "did you mean …" if one of `words` is similar enough to `written`.
     pub fn nearest<'a>(self, written: &str, words: impl IntoIterator<Item = &'a str>) -> Problem {
         match nearest(written, words) {
             Some(word) => self.help(format!("did you mean `{word}`?")),
@@ -38,7 +38,7 @@ impl Problem {
     }
 }
 
-/// `path code message (help)`, the way golden tests and plain logs show it.
+/// `path code message (help)`, as golden tests and plain logs show it.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.path, self.code, self.message)?;
@@ -49,9 +49,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The word with the fewest edits, if it takes at most a third of the letters (and always one, at least).
+/// Returns the word with the fewest edits, if they are at most a third of the letters (but at least one is allowed).
 pub fn nearest<'a>(written: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // what is longer than any word of ours is not a slip of the fingers, and would only cost time
+    // a text longer than any word of ours is no typing error, and would only cost time
     if written.len() > 64 {
         return None;
     }
@@ -64,7 +64,8 @@ pub fn nearest<'a>(written: &str, words: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, word)| word)
 }
 
-/// Letters to put in, take out, change or swap with their neighbour to get from one word to the other.
+/// Returns how many letters must be inserted, deleted, changed or swapped with their neighbour to turn one word into
+/// the other.
 fn edits(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];

@@ -1,4 +1,4 @@
-//! One run through a graph: which steps are ready, which have ended and how, and what it all amounts to.
+//! One run through a graph: which steps are ready, how each has ended, and the verdict of the run.
 //!
 //! | from    | input                                               | to        |
 //! |---------|-----------------------------------------------------|-----------|
@@ -9,7 +9,7 @@
 //! | pending | `stop`                                              | cancelled |
 //! | pending, ready | `cancel`                                     | cancelled |
 //!
-//! Anything else changes nothing. What a trigger sees of a need depends on the edge:
+//! Any other input changes nothing. How a need counts for a trigger depends on the edge:
 //!
 //! | edge    | succeeded | skipped | failed                 | blocked, cancelled |
 //! |---------|-----------|---------|------------------------|--------------------|
@@ -23,8 +23,8 @@
 //! | none-failed  | no F or B, at least one S      | no F or B        |              |
 //! | one-success  | at least one S                 | no F or B        |              |
 //!
-//! In a run whose row is gone a skipped need counts as S on success edges, since its step would have passed: a sink
-//! below it has something to delete, whichever of the two became known first.
+//! In a run whose row is gone, a skipped need counts as S on success edges, since its step would have passed. So a sink
+//! below it deletes, no matter whether the skip or the missing row became known first.
 
 mod planes;
 #[cfg(test)]
@@ -49,7 +49,7 @@ pub enum End {
     Skipped,
 }
 
-/// Leased, delayed and sleeping steps are `Ready` here: the difference is the dispatcher's knowledge.
+/// The state of a step. Leased, delayed and sleeping steps are `Ready` here: only the dispatcher knows the difference.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     Pending,
@@ -64,14 +64,14 @@ pub enum State {
 #[derive(Clone, Debug)]
 pub struct Run {
     planes: Planes,
-    /// Steps that have not ended.
+    /// The number of steps that have not ended.
     open: u16,
     missing: bool,
 }
 
-/// What a trigger sees of the needs, mapped by their edges.
+/// How the needs of a step count for its trigger, by their edges.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct NeedsSummary {
     succeeded: bool,
     skipped: bool,
     /// Failed, blocked or cancelled.
@@ -79,7 +79,7 @@ struct Seen {
 }
 
 impl Run {
-    /// A run in which nothing has happened yet: the steps without needs are ready.
+    /// Begins a run: the steps without needs are ready.
     pub fn begin(graph: &Graph, ready: &mut Vec<StepId>) -> Run {
         let mut run = Run { planes: Planes::new(graph), open: graph.ids().end, missing: false };
         for root in graph.roots() {
@@ -89,13 +89,13 @@ impl Run {
         run
     }
 
-    /// A run some of whose steps have ended before, as their checkpoints say. These are never decided again, even
-    /// where what they needed is to be done once more.
+    /// Restores a run in which some steps have ended before, according to their checkpoints. These are never decided
+    /// again, even if the steps that they need are executed again.
     pub fn restore(graph: &Graph, finished: &[(StepId, End)], ready: &mut Vec<StepId>) -> Run {
         let mut run = Run { planes: Planes::new(graph), open: graph.ids().end, missing: false };
         for (step, end) in finished {
             if graph.ids().contains(step) && run.is_pending(*step) {
-                run.finish(graph, *step, Plane::of(*end));
+                run.finish(graph, *step, Plane::for_end(*end));
             }
         }
         for step in graph.topological() {
@@ -106,14 +106,14 @@ impl Run {
         run
     }
 
-    /// A ready step ended: its dependents are decided, and theirs. Those that became ready are pushed. False, and
-    /// nothing changes, if the step was not ready.
+    /// Ends a ready step, decides its dependents, and theirs in turn. Steps that become ready are pushed. Returns
+    /// false, and changes nothing, if the step was not ready.
     pub fn end(&mut self, graph: &Graph, step: StepId, end: End, ready: &mut Vec<StepId>) -> bool {
         if !graph.ids().contains(&step) || !self.planes.get(Plane::Ready, step) {
             return false;
         }
         self.planes.clear(Plane::Ready, step);
-        self.finish(graph, step, Plane::of(end));
+        self.finish(graph, step, Plane::for_end(end));
         let mut ended: SmallVec<[StepId; 16]> = SmallVec::new();
         ended.push(step);
         while let Some(step) = ended.pop() {
@@ -131,8 +131,8 @@ impl Run {
         true
     }
 
-    /// The row is gone. From now on steps pass, and sinks delete.
-    pub fn missing(&mut self) {
+    /// Notes that the row is gone: from now on steps pass, and sinks delete.
+    pub fn set_missing(&mut self) {
         self.missing = true;
     }
 
@@ -140,8 +140,8 @@ impl Run {
         self.missing
     }
 
-    /// Whether a ready step is to be ended at once as succeeded with `null`, its expressions unevaluated.
-    /// Sinks are executed, as deletes; their expressions are not evaluated either.
+    /// Whether a ready step ends at once as succeeded with `null`, without evaluating its expressions. Sinks are
+    /// executed, as deletes; their expressions are not evaluated either.
     pub fn passes(&self, graph: &Graph, step: StepId) -> bool {
         self.missing && graph[step].role != Role::Sink && !graph[step].on_missing_run
     }
@@ -151,7 +151,7 @@ impl Run {
         self.planes.state(step)
     }
 
-    /// Everything that has not ended becomes cancelled.
+    /// Cancels all steps that have not ended.
     pub fn cancel(&mut self, graph: &Graph) {
         for step in graph.ids() {
             self.planes.clear(Plane::Ready, step);
@@ -159,7 +159,7 @@ impl Run {
         self.stop(graph);
     }
 
-    /// What has not started becomes cancelled; what is ready ends by itself.
+    /// Cancels the pending steps; ready steps end by themselves.
     pub fn stop(&mut self, graph: &Graph) {
         for step in graph.ids() {
             if self.is_pending(step) {
@@ -173,7 +173,7 @@ impl Run {
         self.open == 0
     }
 
-    /// None while a step is open.
+    /// Returns the verdict; `None` while a step is open.
     pub fn verdict(&self, graph: &Graph) -> Option<Verdict> {
         self.ended(graph).then(|| verdict::verdict(&self.planes, graph))
     }
@@ -188,9 +188,9 @@ impl Run {
         self.open -= 1;
     }
 
-    /// All needs have ended: whether the step has ended thereby.
+    /// Decides a step whose needs have all ended. Returns whether the step has ended by that.
     fn decide(&mut self, graph: &Graph, step: StepId, ready: &mut Vec<StepId>) -> bool {
-        let seen = self.seen(graph, step);
+        let seen = self.needs_summary(graph, step);
         let runs = match graph[step].rule {
             Rule::AllSuccess => !seen.bad && !seen.skipped,
             // a root has no needs that could have succeeded
@@ -206,18 +206,18 @@ impl Run {
         true
     }
 
-    fn seen(&self, graph: &Graph, step: StepId) -> Seen {
+    fn needs_summary(&self, graph: &Graph, step: StepId) -> NeedsSummary {
         if self.missing {
-            return self.seen_one_by_one(graph, step);
+            return self.summarize_one_by_one(graph, step);
         }
         match self.planes.inline() {
-            Some(planes) => planes.seen(graph.masks(step)),
-            None => self.seen_one_by_one(graph, step),
+            Some(planes) => planes.needs_summary(graph.masks(step)),
+            None => self.summarize_one_by_one(graph, step),
         }
     }
 
-    fn seen_one_by_one(&self, graph: &Graph, step: StepId) -> Seen {
-        let mut seen = Seen::default();
+    fn summarize_one_by_one(&self, graph: &Graph, step: StepId) -> NeedsSummary {
+        let mut seen = NeedsSummary::default();
         for (need, edge) in graph.needs(step) {
             let would_pass = self.missing && !graph[*need].on_missing_run;
             match (edge, self.planes.state(*need)) {

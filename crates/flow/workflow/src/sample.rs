@@ -1,4 +1,4 @@
-//! Kinds and short ways to write workflows, for the tests of this crate.
+//! Kinds and helpers to write workflows, for the tests of this crate.
 
 use std::time::Duration;
 
@@ -37,13 +37,13 @@ pub(crate) fn catalogue() -> Catalogue {
         kind("http.call", Role::Work, Checkpoint::Always, CALL),
         kind("search.index", Role::Sink, Checkpoint::Never, INDEX),
         kind("sleep", Role::Sleep, Checkpoint::Always, SLEEP),
-        // asks for nothing: where only the graph matters
+        // kinds without settings, for tests of the graph alone
         kind("work", Role::Work, Checkpoint::Never, &[]),
         kind("sink", Role::Sink, Checkpoint::Never, &[]),
     ])
 }
 
-/// The graph of a workflow `book` with these steps.
+/// Returns the graph of a workflow `book` with these steps.
 #[expect(clippy::needless_pass_by_value, reason = "called with json!")]
 pub(crate) fn graph(steps: Value) -> Graph {
     let value = json!({ "step": steps });
@@ -51,13 +51,13 @@ pub(crate) fn graph(steps: Value) -> Graph {
     compile(&definition, 1, &catalogue()).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
-/// What is wrong with a workflow `book` of these keys, one line each.
+/// Returns the problems of a workflow `book` with these keys, one line each.
 pub(crate) fn problems_of(value: &Value) -> String {
     let problems = check("book", value, &catalogue());
     problems.iter().map(|problem| format!("{problem}\n")).collect()
 }
 
-/// What is wrong with a workflow `book` of these steps, one line each.
+/// Returns the problems of a workflow `book` with these steps, one line each.
 #[expect(clippy::needless_pass_by_value, reason = "called with json!")]
 pub(crate) fn problems(steps: Value) -> String {
     problems_of(&json!({ "step": steps }))

@@ -1,4 +1,4 @@
-//! Every request engages the node, except those that only ask how it is.
+//! Every request makes the node count as engaged, except health checks and metrics scrapes.
 
 use std::{
     sync::Arc,
@@ -10,43 +10,43 @@ use http::{Method, Request};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Probes and scrapes, by whole segments from the left: `/health` and `/health/db`, not `/healthy`.
+/// The paths of probes and scrapes. They match by whole segments: `/health` and `/health/db`, not `/healthy`.
 const QUIET: &[&str] =
     &["/health", "/healthz", "/live", "/livez", "/ready", "/readyz", "/metrics", "/grpc.health.v1.Health"];
 
 type Predicate = dyn Fn(&Method, &str) -> bool + Send + Sync;
 
-/// Marks traffic on the way in. One relaxed atomic access per request; no lock, no allocation, no I/O.
+/// Marks each incoming request as traffic, with one relaxed atomic access; no lock, no allocation, no I/O.
 #[derive(Clone)]
 pub struct EngagedLayer {
     traffic: Traffic,
-    quiet: Arc<Quiet>,
+    quiet: Arc<QuietPaths>,
 }
 
 #[derive(Clone)]
-struct Quiet {
+struct QuietPaths {
     paths: Vec<String>,
-    /// Which bytes come after their slashes: most requests are told by that.
+    /// The first bytes after the slash of these paths; most requests are decided by this alone.
     begins: [bool; 256],
     also: Option<Arc<Predicate>>,
 }
 
 impl EngagedLayer {
-    /// With the usual exceptions. Of a hive, or of whatever else counts traffic.
+    /// A layer with the usual exceptions. `traffic` is a hive, or another counter of traffic.
     pub fn new(traffic: impl Into<Traffic>) -> EngagedLayer {
-        let mut quiet = Quiet { paths: Vec::new(), begins: [false; 256], also: None };
+        let mut quiet = QuietPaths { paths: Vec::new(), begins: [false; 256], also: None };
         QUIET.iter().for_each(|path| quiet.add(path));
         EngagedLayer { traffic: traffic.into(), quiet: Arc::new(quiet) }
     }
 
-    /// One more path whose requests, and those below it, do not engage: an admin surface, say.
+    /// Adds a path whose requests, and those below it, do not count as traffic, such as an admin page.
     #[must_use]
     pub fn except(mut self, path: &str) -> EngagedLayer {
         Arc::make_mut(&mut self.quiet).add(path.trim_end_matches('/'));
         self
     }
 
-    /// Requests of which this is true do not engage, either.
+    /// Requests for which `quiet` returns true do not count as traffic, either.
     #[must_use]
     pub fn except_if(mut self, quiet: impl Fn(&Method, &str) -> bool + Send + Sync + 'static) -> EngagedLayer {
         Arc::make_mut(&mut self.quiet).also = Some(Arc::new(quiet));
@@ -55,20 +55,20 @@ impl EngagedLayer {
 }
 
 impl EngagedLayer {
-    /// What the layer does with each request; for services that are not tower's.
+    /// Marks a request as the layer does; for services that do not use tower.
     #[inline]
-    pub fn see(&self, method: &Method, path: &str) {
+    pub fn mark_request(&self, method: &Method, path: &str) {
         if !self.quiet.is_quiet(method, path) {
             self.traffic.mark();
         }
     }
 }
 
-impl Quiet {
+impl QuietPaths {
     fn add(&mut self, path: &str) {
         match path.as_bytes().get(1) {
             Some(begin) => self.begins[usize::from(*begin)] = true,
-            // The root, and so everything.
+            // The root path, which matches every request.
             None => self.begins = [true; 256],
         }
         self.paths.push(path.to_owned());
@@ -88,20 +88,20 @@ impl Quiet {
 }
 
 impl<S> Layer<S> for EngagedLayer {
-    type Service = Engaged<S>;
+    type Service = EngagedService<S>;
 
-    fn layer(&self, below: S) -> Engaged<S> {
-        Engaged { below, layer: self.clone() }
+    fn layer(&self, below: S) -> EngagedService<S> {
+        EngagedService { below, layer: self.clone() }
     }
 }
 
 #[derive(Clone)]
-pub struct Engaged<S> {
+pub struct EngagedService<S> {
     below: S,
     layer: EngagedLayer,
 }
 
-impl<S, B> Service<Request<B>> for Engaged<S>
+impl<S, B> Service<Request<B>> for EngagedService<S>
 where
     S: Service<Request<B>>,
 {
@@ -115,7 +115,7 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> S::Future {
-        self.layer.see(request.method(), request.uri().path());
+        self.layer.mark_request(request.method(), request.uri().path());
         self.below.call(request)
     }
 }
@@ -130,7 +130,7 @@ mod tests {
 
     /// HV-25
     #[test]
-    fn hv_25_health_routes_are_told_by_whole_segments() {
+    fn hv_25_health_routes_match_by_whole_segments() {
         let layer = EngagedLayer::new(Traffic::default());
         for path in ["/health", "/healthz", "/live", "/ready/db", "/metrics", "/grpc.health.v1.Health/Check"] {
             assert!(is_quiet(&layer, path), "{path}");

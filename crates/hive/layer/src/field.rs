@@ -1,5 +1,5 @@
-//! The fields of an answer: `RateLimit-Policy` and `RateLimit` as structured fields, `Retry-After` in whole seconds, and
-//! if wished the older three.
+//! The rate-limit fields of a response: `RateLimit-Policy` and `RateLimit` as structured fields, `Retry-After` in whole
+//! seconds, and optionally the three older `X-RateLimit-*` fields.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 
 use crate::grpc::base64;
 
-/// A multiple of three: it needs no padding.
+/// A multiple of three, so that its base64 needs no padding.
 const PARTITION_BYTES: usize = 9;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -17,24 +17,25 @@ const OLD_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const OLD_LEFT: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const OLD_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Rounded up: who comes back then is not too early.
+/// Whole seconds, rounded up so that a client that waits for them is not too early.
 pub(crate) fn seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
-/// A quoted name, as structured fields allow it: what they do not allow becomes `_`.
+/// Quotes a name for a structured field; characters that are not allowed there become `_`.
 fn quoted(name: &str) -> String {
     let plain = |byte: char| if byte.is_ascii_graphic() && byte != '"' && byte != '\\' { byte } else { '_' };
     format!("\"{}\"", name.chars().map(plain).collect::<String>())
 }
 
-/// Whose bucket it is, where a limit has one for each key. Told by a part of its hash, which is enough to tell two apart and
-/// says nothing of the key.
+/// The partition key: which bucket it is, if a limit has one for each key. It is a part of the key's hash, which is
+/// enough to distinguish two keys and does not reveal the key.
 fn partition(key: &str, hash: u128) -> String {
     if key.is_empty() { String::new() } else { format!(";pk=:{}:", base64(&hash.to_be_bytes()[..PARTITION_BYTES])) }
 }
 
-/// Quota and window in whole seconds: of a rate faster than that, what comes in one second. How many at once has no window.
+/// Quota and window in whole seconds; for a shorter period the permits of one second. A concurrency limit has no
+/// window.
 fn policy(name: &str, terms: &Terms) -> String {
     if terms.decider == Decider::Slots {
         return format!("{};q={};qu=\"concurrent-requests\"", quoted(name), terms.burst);
@@ -46,26 +47,26 @@ fn policy(name: &str, terms: &Terms) -> String {
     format!("{};q={quota};w={window}", quoted(name))
 }
 
-/// What an answer says about the limit. `retry` is there if the request was refused.
+/// Writes the fields of a response. `retry` is set if the request was refused.
 pub fn write(headers: &mut HeaderMap, limit: &Limit, key: &str, retry: Option<Duration>, old: bool) {
     let terms = limit.terms();
     let keyed = limit.key(key);
     let (peek, pk) = (keyed.peek(), partition(key, keyed.hash()));
-    // Refused means that nothing is left, whatever a smaller request might get.
+    // A refused request is shown 0 permits left, even if a request with a lower cost might pass.
     let (left, reset) = match retry {
         Some(retry) => (0, seconds(retry).max(1)),
         None => (peek.left, seconds(peek.retry_after).max(1)),
     };
     let mut set = |name: HeaderName, value: String| {
-        // Digits and a cleaned name: always a valid value.
+        // Digits and a quoted name are always a valid value.
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.insert(name, value);
         }
     };
     set(POLICY, format!("{}{pk}", policy(limit.name(), &terms)));
-    // When a slot comes back nobody knows; who was refused is told when to try again.
-    let is_told = terms.decider != Decider::Slots || retry.is_some();
-    let t = if is_told { format!(";t={reset}") } else { String::new() };
+    // It is not known when a slot becomes free, so only a refused request gets a time after which to try again.
+    let has_reset = terms.decider != Decider::Slots || retry.is_some();
+    let t = if has_reset { format!(";t={reset}") } else { String::new() };
     set(STATE, format!("{};r={left}{t}{pk}", quoted(limit.name())));
     if let Some(retry) = retry {
         set(RETRY_AFTER, seconds(retry).max(1).to_string());
@@ -94,10 +95,10 @@ mod tests {
 
     #[test]
     fn hv_73_policies_are_structured_fields() {
-        let terms = |quota: &str| Terms::of(&Definition::parse("x", quota).unwrap()).unwrap();
+        let terms = |quota: &str| Terms::from_definition(&Definition::parse("x", quota).unwrap()).unwrap();
         assert_eq!(policy("search", &terms("1000/s")), "\"search\";q=1000;w=1");
         assert_eq!(policy("mail", &terms("3/h")), "\"mail\";q=3;w=3600");
-        let slots = Terms::of(&Definition::slots("x", 8)).unwrap();
+        let slots = Terms::from_definition(&Definition::slots("x", 8)).unwrap();
         assert_eq!(policy("workers", &slots), "\"workers\";q=8;qu=\"concurrent-requests\"");
         assert_eq!((partition("", 7), partition("a", 7).len()), (String::new(), 18));
         assert_ne!(partition("a", 7 << 100), partition("b", 8 << 100));

@@ -1,4 +1,5 @@
-//! The same refusal for gRPC: status 8 in a response without messages, with the wait in the two ways clients know.
+//! The refusal of a gRPC request: status 8 in a response without messages. The time to wait is in the two forms that
+//! clients read: `grpc-retry-pushback-ms` and a `RetryInfo`.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(crate) fn refuse(headers: &mut HeaderMap, retry: Duration) {
     }
 }
 
-/// `google.rpc.Status` with one `RetryInfo`, in protobuf's own bytes: two messages are not worth a code generator.
+/// A `google.rpc.Status` with one `RetryInfo`, encoded as protobuf by hand: two messages do not need a code generator.
 fn status(retry: Duration) -> Vec<u8> {
     let mut delay = Vec::new();
     number(&mut delay, 1, retry.as_secs());
@@ -65,7 +66,7 @@ fn varint(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-/// Without padding, as gRPC sends it.
+/// Base64 without padding, as gRPC sends it.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_standard() {
+    fn base64_follows_the_standard() {
         for (plain, coded) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
             assert_eq!(base64(plain.as_bytes()), coded);
         }
@@ -91,7 +92,7 @@ mod tests {
 
     /// HV-73
     #[test]
-    fn hv_73_a_refusal_of_grpc_names_the_wait() {
+    fn hv_73_a_grpc_refusal_says_how_long_to_wait() {
         let mut headers = HeaderMap::new();
         refuse(&mut headers, Duration::from_millis(1_500));
         assert_eq!(headers["grpc-status"], "8");

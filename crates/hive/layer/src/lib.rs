@@ -1,8 +1,8 @@
-//! Two tower layers for any HTTP or gRPC service: [`EngagedLayer`] tells the hive that there is traffic, [`LimitLayer`]
-//! keeps requests to a limit.
+//! Two tower layers for any HTTP or gRPC service: [`EngagedLayer`] reports traffic to the hive, [`LimitLayer`] applies
+//! a limit to the requests.
 //!
-//! Neither buffers anything, and the response type stays what it was; where slots are to be held until a long answer is sent,
-//! [`LimitLayer::until_sent`] gives it a body that does. Nothing else of Honeyflow is needed:
+//! Neither of them buffers anything, and the response type stays the same. To hold a slot until a long response is
+//! sent, [`LimitLayer::until_sent`] wraps its body. Nothing else of Honeyflow is needed:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -16,7 +16,7 @@
 //!     request.headers().get("x-client")?.to_str().ok().map(str::to_owned)
 //! }
 //!
-//! // The store is whatever the fleet has: Redis, PostgreSQL, MySQL, a file on one machine.
+//! // The store is one that all copies can reach: Redis, PostgreSQL, MySQL, or a file on one machine.
 //! # async fn serve(store: Arc<dyn HiveStore>) -> Result<(), Box<dyn std::error::Error>> {
 //! let options = Options::named("orders-1").limit(Definition::parse("api", "1000/s")?);
 //! let hive = Hive::join(store, options).await?;
@@ -37,6 +37,6 @@ mod grpc;
 mod limit;
 mod stream;
 
-pub use engaged::{Engaged, EngagedLayer};
-pub use limit::{LimitLayer, Limited, LimitedFuture};
-pub use stream::{HeldBody, StreamLayer, Streamed, StreamedFuture};
+pub use engaged::{EngagedLayer, EngagedService};
+pub use limit::{LimitFuture, LimitLayer, LimitService};
+pub use stream::{HeldBody, StreamFuture, StreamLayer, StreamService};

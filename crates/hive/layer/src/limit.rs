@@ -1,4 +1,5 @@
-//! A limit in front of a service: admitted requests pass and learn what is left, others get 429 or RESOURCE_EXHAUSTED.
+//! A limit in front of a service. Admitted requests pass, and their responses say how many permits remain; refused ones
+//! get 429 or RESOURCE_EXHAUSTED.
 
 use std::{
     future::Future,
@@ -16,12 +17,12 @@ use tower_service::Service;
 
 use crate::{field, grpc};
 
-/// What a closure sees of a request: everything but its body.
+/// The part of a request that a closure sees: everything except its body.
 type Head = Parts;
 type KeyOf = dyn Fn(&Request<()>) -> Option<String> + Send + Sync;
 type CostOf = dyn Fn(&Request<()>) -> u64 + Send + Sync;
 
-/// One limit for everything below it.
+/// Applies one limit to all requests of the service below.
 #[derive(Clone)]
 pub struct LimitLayer {
     rule: Arc<Rule>,
@@ -37,33 +38,34 @@ struct Rule {
 }
 
 impl LimitLayer {
-    /// Every request costs one, and all share one key.
+    /// A layer in which every request costs one permit, and all share one key.
     pub fn new(limit: Limit) -> LimitLayer {
         LimitLayer { rule: Arc::new(Rule { limit, key: None, cost: None, shadow: false, old_fields: false }) }
     }
 
-    /// By what to count: a client, an address. Requests without a key share the limit's own.
+    /// Sets what the limit counts by, such as a client or an address. Requests without a key share the limit as a
+    /// whole.
     #[must_use]
     pub fn key(mut self, key: impl Fn(&Request<()>) -> Option<String> + Send + Sync + 'static) -> LimitLayer {
         Arc::make_mut(&mut self.rule).key = Some(Arc::new(key));
         self
     }
 
-    /// What a request costs; nothing, if it is 0.
+    /// Sets what a request costs, in permits; a cost of 0 always passes.
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&Request<()>) -> u64 + Send + Sync + 'static) -> LimitLayer {
         Arc::make_mut(&mut self.rule).cost = Some(Arc::new(cost));
         self
     }
 
-    /// Counts, and refuses nobody: to see what a limit would do.
+    /// Only counts, and refuses no request, to see what a limit would do.
     #[must_use]
     pub fn shadow(mut self, shadow: bool) -> LimitLayer {
         Arc::make_mut(&mut self.rule).shadow = shadow;
         self
     }
 
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, too.
+    /// Also writes `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     #[must_use]
     pub fn old_fields(mut self, old_fields: bool) -> LimitLayer {
         Arc::make_mut(&mut self.rule).old_fields = old_fields;
@@ -72,37 +74,37 @@ impl LimitLayer {
 }
 
 impl<S> Layer<S> for LimitLayer {
-    type Service = Limited<S>;
+    type Service = LimitService<S>;
 
-    fn layer(&self, below: S) -> Limited<S> {
-        Limited { below, rule: self.rule.clone() }
+    fn layer(&self, below: S) -> LimitService<S> {
+        LimitService { below, rule: self.rule.clone() }
     }
 }
 
 #[derive(Clone)]
-pub struct Limited<S> {
+pub struct LimitService<S> {
     below: S,
     rule: Arc<Rule>,
 }
 
-/// A slot is held for as long as the request is served; any other permit is used up at once.
+/// A slot that is held while the request is served; any other permit is used up at once.
 type Slot = Option<Permit<'static>>;
 
-/// A slot on its way with the answer, and free again with it.
+/// A slot that travels with the response and becomes free when that is dropped.
 #[derive(Clone)]
-pub(crate) struct Kept(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Permit<'static>>);
+pub(crate) struct HeldSlot(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Permit<'static>>);
 
-impl Kept {
-    pub fn of(slot: Permit<'static>) -> Kept {
-        Kept(Arc::new(slot))
+impl HeldSlot {
+    pub fn new(slot: Permit<'static>) -> HeldSlot {
+        HeldSlot(Arc::new(slot))
     }
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Slot, Duration>> + Send>>;
+type PendingTake = Pin<Box<dyn Future<Output = Result<Slot, Duration>> + Send>>;
 
 pin_project! {
-    /// Asks if it must, then calls what is below.
-    pub struct LimitedFuture<S, B>
+    /// Waits for the limit's decision if necessary, then calls the service below.
+    pub struct LimitFuture<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -115,25 +117,25 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = StateNow]
+    #[project = StateProjection]
     enum State<S, B>
     where
         S: Service<Request<B>>,
     {
-        Asking { asked: Asked, below: S, request: Option<Request<B>> },
+        Asking { asked: PendingTake, below: S, request: Option<Request<B>> },
         Passed { #[pin] answer: S::Future, slot: Slot },
         Refused { retry: Duration },
     }
 }
 
-impl<S, B, Body> Service<Request<B>> for Limited<S>
+impl<S, B, Body> Service<Request<B>> for LimitService<S>
 where
     S: Service<Request<B>, Response = Response<Body>> + Clone,
     Body: Default,
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = LimitedFuture<S, B>;
+    type Future = LimitFuture<S, B>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.below.poll_ready(context)
@@ -142,7 +144,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let rule = self.rule.clone();
         let is_grpc = grpc::is_grpc(request.headers());
-        // Closures see the head alone, whatever the body's type.
+        // Closures see only the head of the request, so that the body may have any type.
         let (head, body) = request.into_parts();
         let (head, key, cost) = rule.judge(head);
         let request = Request::from_parts(head, body);
@@ -150,17 +152,17 @@ where
             State::Passed { answer: self.below.call(request), slot: None }
         } else {
             let (limit, asked_key) = (rule.limit.clone(), key.clone());
-            let asked: Asked = Box::pin(async move {
+            let asked: PendingTake = Box::pin(async move {
                 let verdict = limit.key(&asked_key).try_take(cost).await;
-                let slot = |permit: Permit<'_>| permit.is_slot().then(|| permit.owned());
+                let slot = |permit: Permit<'_>| permit.is_slot().then(|| permit.into_owned());
                 verdict.map(slot).map_err(|denied| denied.retry_after)
             });
-            // The one that was made ready is used; the clone waits for the next request.
+            // This request uses the service that was polled ready; the clone is for the next request.
             let clone = self.below.clone();
             let below = std::mem::replace(&mut self.below, clone);
             State::Asking { asked, below, request: Some(request) }
         };
-        LimitedFuture { rule, key, is_grpc, state }
+        LimitFuture { rule, key, is_grpc, state }
     }
 }
 
@@ -176,7 +178,7 @@ impl Rule {
     }
 }
 
-impl<S, B, Body> Future for LimitedFuture<S, B>
+impl<S, B, Body> Future for LimitFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<Body>>,
     Body: Default,
@@ -187,7 +189,7 @@ where
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                StateNow::Asking { asked, below, request } => {
+                StateProjection::Asking { asked, below, request } => {
                     let verdict = ready!(asked.as_mut().poll(context));
                     match (verdict, request.take()) {
                         (Err(retry), _) if !this.rule.shadow => State::Refused { retry },
@@ -197,10 +199,10 @@ where
                         (_, None) => unreachable!("a future is not polled again after it has passed its request on"),
                     }
                 }
-                StateNow::Passed { answer, slot } => {
+                StateProjection::Passed { answer, slot } => {
                     let mut response = ready!(answer.poll(context))?;
                     if let Some(slot) = slot.take() {
-                        response.extensions_mut().insert(Kept::of(slot));
+                        response.extensions_mut().insert(HeldSlot::new(slot));
                     }
                     if !this.rule.shadow && !*this.is_grpc {
                         let headers = response.headers_mut();
@@ -208,7 +210,7 @@ where
                     }
                     return Poll::Ready(Ok(response));
                 }
-                StateNow::Refused { retry } => {
+                StateProjection::Refused { retry } => {
                     let retry = *retry;
                     let mut response = Response::new(Body::default());
                     if *this.is_grpc {

@@ -1,8 +1,8 @@
-//! A limit on how many at once, in front of answers that take their time: a slot is held until the last of the body is sent,
-//! or nobody wants the rest of it.
+//! A concurrency limit in front of long responses: a slot is held until the whole body is sent, or until the client
+//! drops the response.
 //!
-//! For that the body has to be another one than the service made. [`LimitLayer`] leaves it as it is, and lets go of the slot
-//! with the head of the answer.
+//! For that, the body of the service is wrapped in a [`HeldBody`]. [`LimitLayer`] alone does not change the body, and
+//! frees the slot with the head of the response.
 
 use std::{
     future::Future,
@@ -17,14 +17,15 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::limit::{Kept, LimitLayer, Limited};
+use crate::limit::{HeldSlot, LimitLayer, LimitService};
 
-/// As [`LimitLayer`], for slots that are in use for as long as the answer is. See [`LimitLayer::until_sent`].
+/// A [`LimitLayer`] that holds slots until the response is sent. See [`LimitLayer::until_sent`].
 #[derive(Clone)]
 pub struct StreamLayer(LimitLayer);
 
 impl LimitLayer {
-    /// A slot is held until the whole answer is sent, not only its head. The body of the answer is a [`HeldBody`] then.
+    /// Holds a slot until the whole response is sent, not only its head. The body of the response is a [`HeldBody`]
+    /// then.
     #[must_use]
     pub fn until_sent(self) -> StreamLayer {
         StreamLayer(self)
@@ -32,41 +33,41 @@ impl LimitLayer {
 }
 
 impl<S> Layer<S> for StreamLayer {
-    type Service = Streamed<S>;
+    type Service = StreamService<S>;
 
-    fn layer(&self, below: S) -> Streamed<S> {
-        Streamed(self.0.layer(below))
+    fn layer(&self, below: S) -> StreamService<S> {
+        StreamService(self.0.layer(below))
     }
 }
 
 #[derive(Clone)]
-pub struct Streamed<S>(Limited<S>);
+pub struct StreamService<S>(LimitService<S>);
 
-impl<S, B, T> Service<Request<B>> for Streamed<S>
+impl<S, B, T> Service<Request<B>> for StreamService<S>
 where
-    Limited<S>: Service<Request<B>, Response = Response<T>>,
+    LimitService<S>: Service<Request<B>, Response = Response<T>>,
 {
     type Response = Response<HeldBody<T>>;
-    type Error = <Limited<S> as Service<Request<B>>>::Error;
-    type Future = StreamedFuture<<Limited<S> as Service<Request<B>>>::Future>;
+    type Error = <LimitService<S> as Service<Request<B>>>::Error;
+    type Future = StreamFuture<<LimitService<S> as Service<Request<B>>>::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        StreamedFuture { answer: self.0.call(request) }
+        StreamFuture { answer: self.0.call(request) }
     }
 }
 
 pin_project! {
-    pub struct StreamedFuture<F> {
+    pub struct StreamFuture<F> {
         #[pin]
         answer: F,
     }
 }
 
-impl<F, T, E> Future for StreamedFuture<F>
+impl<F, T, E> Future for StreamFuture<F>
 where
     F: Future<Output = Result<Response<T>, E>>,
 {
@@ -74,24 +75,24 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = ready!(self.project().answer.poll(context))?;
-        let slot = response.extensions_mut().remove::<Kept>();
+        let slot = response.extensions_mut().remove::<HeldSlot>();
         Poll::Ready(Ok(response.map(|body| HeldBody { body, slot })))
     }
 }
 
 pin_project! {
-    /// What the service sends, with the slot that it is sent in.
+    /// The body of a response, with the slot that it holds until its end.
     pub struct HeldBody<T> {
         #[pin]
         body: T,
-        slot: Option<Kept>,
+        slot: Option<HeldSlot>,
     }
 }
 
 impl<T> HeldBody<T> {
-    /// For a service that takes its slots itself.
+    /// Wraps a body, for a service that takes its slots itself.
     pub fn new(body: T, slot: Permit<'static>) -> HeldBody<T> {
-        HeldBody { body, slot: Some(Kept::of(slot)) }
+        HeldBody { body, slot: Some(HeldSlot::new(slot)) }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The layers around tonic's own server, asked by tonic's own client. Written out by hand: no code generator is needed for
-//! a service of one method whose messages are plain text.
+//! Tests of the layers around tonic's server, with tonic's client. The service is written by hand: one method with
+//! plain text messages needs no code generator.
 
 use std::{
     convert::Infallible,
@@ -13,7 +13,7 @@ use std::{
 
 use honeyflow_hive::{
     NodeId, Traffic,
-    limit::{Config, Definition, Limit, Service as Drawing},
+    limit::{self, Config, Definition, Limit},
 };
 use honeyflow_hive_layer::{EngagedLayer, LimitLayer};
 use honeyflow_hive_memory::MemoryHive;
@@ -108,9 +108,9 @@ impl Service<http::Request<Body>> for Orders {
 async fn limit(quota: &str) -> Limit {
     let begun = Instant::now();
     let memory = MemoryHive::new(move || 200_000_000_000 + begun.elapsed().as_millis() as u64);
-    let (drawing, limits) = Drawing::new(Config::new(Arc::new(memory), NodeId(Uuid::new_v4())));
+    let (drawing, limits) = limit::Service::new(Config::new(Arc::new(memory), NodeId(Uuid::new_v4())));
     tokio::spawn(drawing.run(std::future::pending()));
-    limits.counted(1, 1);
+    limits.set_node_counts(1, 1);
     let limit = limits.define(&Definition::parse("orders", quota).unwrap()).unwrap();
     while limit.key("warm-up").take(1, Duration::from_secs(30)).await.is_err() {}
     limit
@@ -125,10 +125,10 @@ async fn ask(channel: &Channel, what: &str, client: &str) -> Result<String, Stat
     grpc.unary(request, method, Text).await.map(Response::into_inner)
 }
 
-/// HV-31, HV-73: a service of tonic is limited and engages, and its own answers pass as they are; a client of tonic is told in
-/// its own words.
+/// HV-31, HV-73: a tonic service is limited and makes the node engaged, and its own responses pass unchanged. A refused
+/// client gets a gRPC status with the time to wait.
 #[tokio::test]
-async fn hv_31_a_service_of_tonic_is_limited_and_engages() {
+async fn hv_31_a_tonic_service_is_limited_and_marks_traffic() {
     let traffic = Traffic::default();
     let by_client = |request: &http::Request<()>| request.headers().get("x-client")?.to_str().ok().map(str::to_owned);
     let incoming = TcpIncoming::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -139,12 +139,12 @@ async fn hv_31_a_service_of_tonic_is_limited_and_engages() {
         .add_service(Orders);
     let server = tokio::spawn(server.serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-    assert!(!traffic.take(), "nobody has asked yet");
+    assert!(!traffic.take(), "no request has been sent yet");
     assert_eq!(ask(&channel, "honey", "a").await.expect("admitted"), "honey is ordered");
     assert!(traffic.take());
     let own = ask(&channel, "", "a").await.expect_err("the service's own refusal");
     assert_eq!((own.code(), own.message()), (Code::InvalidArgument, "an order of nothing"));
-    let refused = ask(&channel, "wax", "a").await.expect_err("two were there");
+    let refused = ask(&channel, "wax", "a").await.expect_err("the limit is two");
     assert_eq!((refused.code(), refused.message()), (Code::ResourceExhausted, "rate limit exceeded"));
     let wait = refused.metadata().get("grpc-retry-pushback-ms").expect("a wait");
     let wait_ms: u64 = wait.to_str().unwrap().parse().unwrap();

@@ -1,8 +1,8 @@
 //! The hive in one process: membership, leases and limits under a mutex.
 //!
-//! The same answers as a database gives. Its clock is passed in, so that tests and the simulator say what time it is.
-//! The memory store asks [`MemoryHive::holds`] under its own lock: that is their shared fence. [`Rows`] is the contract
-//! as a pure function, for whoever has a clock and a lock of its own.
+//! It gives the same answers as a database. The caller passes the clock in, so that tests and the simulator control the
+//! time. The memory store calls [`MemoryHive::holds`] under its own lock: that is the fence that both share. [`Rows`]
+//! is the contract as a pure function, for callers that bring their own clock and lock.
 
 mod rows;
 
@@ -31,31 +31,32 @@ impl MemoryHive {
         (self.hive_ms)()
     }
 
-    /// Whether the lease row says the same as the fence. Whoever writes under it must hold a lock that keeps
-    /// [`Request::Take`] waiting, or accept that the answer may be old by the time it writes.
+    /// Whether the lease row has the same holder and epoch as the fence. A caller that writes under the fence must hold
+    /// a lock that keeps [`Request::Take`] waiting, or accept that the answer may be out of date when it writes.
     pub fn holds(&self, fence: &Fence) -> bool {
         self.rows().holds(fence)
     }
 
-    /// Runs `write` while no lease can change hands, if the fence holds.
+    /// Runs `write` if the fence holds. No lease can get a new holder until `write` returns.
     pub fn while_held<T>(&self, fence: &Fence, write: impl FnOnce() -> T) -> Option<T> {
         let rows = self.rows();
         rows.holds(fence).then(write)
     }
 
-    /// Removes a node that is known to be dead: its leases are free from now on.
-    pub fn bury(&self, node: NodeId) {
+    /// Removes a node that the caller knows to be dead. Its leases are free from now on.
+    pub fn remove_dead(&self, node: NodeId) {
         let now_ms = self.hive_ms();
-        self.rows().bury_known(node, now_ms);
+        self.rows().remove_dead(node, now_ms);
     }
 
-    /// One request, at once.
+    /// Answers one request immediately.
     pub fn apply(&self, request: Request) -> Result<Reply, Failure> {
         let now_ms = self.hive_ms();
         self.rows().apply(now_ms, request)
     }
 
-    /// A panic under the lock leaves whole rows: requests are judged before they change anything.
+    /// Locks the rows. A poisoned lock is safe to use: each request is checked before it changes a row, so a panic
+    /// leaves complete rows.
     pub fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }

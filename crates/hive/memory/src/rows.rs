@@ -1,4 +1,6 @@
-//! The hive's rows and what each request does to them: `(rows, now, request) → reply`.
+//! The hive's rows, and how each request changes them: `(rows, now, request) → reply`.
+//!
+//! It contains no clock, no lock and no randomness: the same input always gives the same reply.
 
 mod lease;
 mod limit;
@@ -18,20 +20,20 @@ use uuid::Uuid;
 
 #[derive(Clone, Debug)]
 pub struct Rows {
-    /// Who answers: the lineage of the server.
+    /// The lineage of the server that answers.
     server: Arc<str>,
-    /// Of the next view that is made.
+    /// The origin that the next view gets when it is made.
     origin: Uuid,
-    view: Option<Stored>,
+    view: Option<StoredView>,
     nodes: members::Members,
     leases: BTreeMap<Name, Lease>,
     events: BTreeMap<u64, Event>,
     limits: limit::Limits,
 }
 
-/// The hive's one row: a [`Head`] without time and server.
+/// The one row of the hive: a [`Head`] without time and server.
 #[derive(Clone, Debug, Default)]
-struct Stored {
+struct StoredView {
     origin: Uuid,
     lineage: Option<Arc<str>>,
     lineage_ms: u64,
@@ -66,7 +68,8 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// Tells this hive from others; whoever draws everything from a seed gives its own.
+    /// Makes rows whose first view gets this `origin`. It distinguishes this hive from others; a simulator passes one
+    /// that it drew from its seed.
     pub fn with_origin(origin: Uuid) -> Rows {
         Rows { origin, ..Rows::default() }
     }
@@ -85,57 +88,57 @@ impl Rows {
                 self.remove(now_ms, node, EventKind::Left, &"".into());
                 Reply::Done
             }
-            Request::Bury { nodes } => Reply::Buried(self.bury(now_ms, &nodes)),
+            Request::Remove { nodes } => Reply::Removed(self.remove_expired(now_ms, &nodes)),
             Request::Mend => Reply::Mended(self.mend(now_ms)),
-            Request::Look { leases } => self.look(now_ms, &leases),
+            Request::Look { leases } => self.read_leases(now_ms, &leases),
             Request::Take { node, claims, cause, mint } => return self.take(now_ms, node, &claims, &cause, &mint),
-            Request::HandOver { node, heir, claims, cause, mint } => {
+            Request::HandOver { node, successor: heir, claims, cause, mint } => {
                 return self.hand_over(now_ms, (node, heir), &claims, &cause, &mint);
             }
             Request::Release { node, held, cause } => self.release(now_ms, node, &held, &cause),
-            Request::SetHeir { fence, heir } => self.set_heir(now_ms, &fence, heir),
-            Request::Count { fence, every_ms, bury } => self.count(now_ms, &fence, every_ms, &bury),
+            Request::SetSuccessor { fence, successor: heir } => self.set_successor(now_ms, &fence, heir),
+            Request::Count { fence, every_ms, remove: bury } => self.count(now_ms, &fence, every_ms, &bury),
             Request::Tally => {
                 let counts = self.tally(now_ms);
-                Reply::Counted { hive_ms: now_ms, counts, published: false, buried: Vec::new() }
+                Reply::Counted { hive_ms: now_ms, counts, published: false, removed: Vec::new() }
             }
-            Request::Missed { fence, cause } => self.missed(now_ms, &fence, &cause),
+            Request::Missed { fence, cause } => self.record_missed(now_ms, &fence, &cause),
             Request::Sweep { fence, event_ms, events_max, idle_ms, rows_max } => {
                 self.sweep(now_ms, &fence, (event_ms, events_max), idle_ms, rows_max as usize)
             }
-            Request::View => self.whole(now_ms),
+            Request::View => self.read_view(now_ms),
             Request::Events { after, max } => self.events(now_ms, after, u64::from(max)),
             Request::History { lease, until_ms, max } => self.history(lease.as_deref(), until_ms, max as usize),
             Request::NewLineage { was, found } => self.new_lineage(now_ms, was.as_deref(), &found),
-            Request::Behind { lineage, version, leases } => self.behind(&lineage, version, &leases),
+            Request::Behind { lineage, version, leases } => self.report_behind(&lineage, version, &leases),
             Request::AcceptRestore { cause } => self.accept_restore(now_ms, &cause),
             Request::Limit(request) => Reply::Limit(self.limit(now_ms, request)),
         })
     }
 
-    /// What a fence says in SQL.
+    /// Makes the comparison that a fence makes in SQL.
     pub fn holds(&self, fence: &Fence) -> bool {
         self.leases.get(fence.lease()).is_some_and(|lease| fence.holds(lease.epoch, lease.holder))
     }
 
-    /// From now on another server answers, with the same rows.
+    /// Simulates a failover: from now on another server answers, with the same rows.
     pub fn move_to_server(&mut self, server: &str) {
         self.server = server.into();
     }
 
-    /// Of the next view that is made: whoever has lost one does not make the same again.
+    /// Sets the origin of the next view, so that a hive that lost its view does not make the same view again.
     pub fn set_next_origin(&mut self, origin: Uuid) {
         self.origin = origin;
     }
 
-    /// The newest event becomes one that only a newer version knows.
+    /// Gives the newest event a kind that only a newer program version knows.
     pub fn forget_newest_kind(&mut self) {
         if let Some(mut newest) = self.events.last_entry() {
             newest.get_mut().kind = EventKind::Unknown;
         }
     }
 
-    /// Every row is lost.
+    /// Deletes every row, as if the store had lost its data.
     pub fn wipe(&mut self) {
         let origin = Uuid::from_u128(self.origin.as_u128().wrapping_add(1));
         *self = Rows { server: Arc::clone(&self.server), origin, ..Rows::default() };
@@ -158,15 +161,16 @@ impl Rows {
         }
     }
 
-    /// Leases without a view: something was lost.
-    fn view_or_new(&mut self, now_ms: u64) -> &mut Stored {
+    /// Returns the view and makes it if it is missing. Where leases exist without a view, the store has lost rows: the
+    /// lineage then begins now.
+    fn view_or_new(&mut self, now_ms: u64) -> &mut StoredView {
         let lineage_ms = if self.leases.is_empty() { 0 } else { now_ms };
         let (server, origin) = (&self.server, self.origin);
-        self.view.get_or_insert_with(|| Stored {
+        self.view.get_or_insert_with(|| StoredView {
             origin,
             lineage: Some(Arc::clone(server)),
             lineage_ms,
-            ..Stored::default()
+            ..StoredView::default()
         })
     }
 

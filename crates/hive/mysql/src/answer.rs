@@ -1,4 +1,4 @@
-//! A request from its coming to its answer: a connection, what has to be made first, what may be tried again.
+//! Answers a request: gets a connection, creates what is missing, and retries what is safe to retry.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,8 +15,8 @@ use honeyflow_runtime::Failure;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
-    Options,
-    collision::Tries,
+    Options, codes,
+    collision::Retries,
     driver::{ConnectOptions, MySqlConnectOptions},
     lane::{Lane, Lanes},
     outcome::{self, Answer, Stop},
@@ -24,10 +24,10 @@ use crate::{
     session::Session,
 };
 
-/// A server that is slow is given its time; but one that could not be heard a moment ago may answer a new knock at once, and
-/// the old one much later.
+/// How long to wait for a connection before starting a further attempt. A slow server gets its time; but a server that
+/// was unreachable a moment ago may answer a new attempt at once and the old one much later.
 const KNOCKS_EVERY: Duration = Duration::from_secs(1);
-/// Connections that are being made for one request.
+/// The largest number of concurrent connection attempts for one request.
 const ATTEMPTS_MAX: usize = 3;
 
 pub(crate) struct Hive {
@@ -52,20 +52,20 @@ impl Hive {
         })
     }
 
-    /// If nobody waits for it any more, or for too long, the connection goes with it.
+    /// Answers one request within the timeout. If the caller gives up or the time is over, the connection is dropped.
     pub async fn answer(self: &Arc<Hive>, request: Request) -> Result<Reply, Failure> {
         request::check(&request)?;
         let doing = request.doing();
         match tokio::time::timeout(self.timeout, self.ask(&request)).await {
             Ok(answer) => answer.map_err(|stop| stop.failure(doing)),
-            Err(_) => Err(outcome::silent(self.timeout, doing)),
+            Err(_) => Err(outcome::no_answer(self.timeout, doing)),
         }
     }
 
     async fn ask(self: &Arc<Hive>, request: &Request) -> Answer<Reply> {
-        let lane = self.lanes.of(request);
+        let lane = self.lanes.lane_for(request);
         let mut turn = lane.turn().await?;
-        let mut tries = Tries::default();
+        let mut tries = Retries::default();
         let (mut made, mut renewed) = (false, false);
         loop {
             let used = lane.take();
@@ -73,12 +73,12 @@ impl Hive {
             let mut session = match used {
                 Some(session) => session,
                 None => {
-                    let (session, own) = self.connected(lane, turn).await?;
+                    let (session, own) = self.open_session(lane, turn).await?;
                     turn = own;
                     session
                 }
             };
-            // Whoever joins brings the tables up to date; who only asks makes nothing.
+            // A join migrates the tables; other requests do not change the schema.
             if session.outdated && matches!(request, Request::Join { .. }) {
                 schema::migrate(&mut session).await?;
             }
@@ -90,11 +90,12 @@ impl Hive {
                 Err(stop) => stop,
             };
             match &stop {
-                // Nothing may be asked of it again, not even to be told the same.
+                // The connection leads to a read-only server: drop it, so that the next request opens a new one.
                 Stop::ReadOnly => return Err(stop),
                 Stop::Sql(error) if outcome::is_read_only(error) => return Err(stop),
                 Stop::Sql(error) if !outcome::is_answer(error) => {
-                    // Closed while it was idle. What cannot have been done is asked on a new one, once.
+                    // The connection was closed while it was idle. A request that cannot have been committed is
+                    // repeated once on a new connection.
                     if !is_used || renewed || session.may_have_committed() {
                         return Err(stop);
                     }
@@ -105,13 +106,13 @@ impl Hive {
             }
             let again = match &stop {
                 Stop::NoView => {
-                    session.end().await?;
+                    session.roll_back().await?;
                     session.make_view().await?;
                     tries.wait().await
                 }
-                Stop::Sql(error) if outcome::is_unmade(error) && !made => {
-                    session.end().await?;
-                    if let Some(reply) = unmade(&mut session, request).await? {
+                Stop::Sql(error) if outcome::is_schema_missing(error) && !made => {
+                    session.roll_back().await?;
+                    if let Some(reply) = reply_without_tables(&mut session, request).await? {
                         give_back(lane, session).await;
                         return Ok(reply);
                     }
@@ -131,8 +132,9 @@ impl Hive {
         }
     }
 
-    /// Not given up with the request: the next one needs it too. Its turn is taken for as long.
-    async fn connected(
+    /// Opens a connection in a separate task. The task continues if the caller gives up, because the next request needs
+    /// the connection too, and holds the permit `turn` until then.
+    async fn open_session(
         self: &Arc<Hive>,
         lane: &Arc<Lane>,
         turn: OwnedSemaphorePermit,
@@ -140,18 +142,18 @@ impl Hive {
         let (hive, lane) = (Arc::clone(self), Arc::clone(lane));
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
-            let made = match tokio::time::timeout(hive.timeout, hive.attempts()).await {
+            let made = match tokio::time::timeout(hive.timeout, hive.connect_hedged()).await {
                 Ok(made) => made.map(|session| (session, turn)),
-                Err(_) => Err(outcome::silent(hive.timeout, "reach the hive's database").into()),
+                Err(_) => Err(outcome::no_answer(hive.timeout, "reach the hive's database").into()),
             };
             if let Err(Ok((session, _turn))) = tell.send(made) {
                 lane.give_back(session);
             }
         });
-        told.await.map_err(|_| Failure::retry("hive-stopped", "the hive is being closed"))?
+        told.await.map_err(|_| Failure::retry(codes::HIVE_STOPPED, "the hive is being closed"))?
     }
 
-    async fn attempts(&self) -> Answer<Session> {
+    async fn connect_hedged(&self) -> Answer<Session> {
         let mut attempts = FuturesUnordered::new();
         loop {
             attempts.push(self.connect());
@@ -165,7 +167,7 @@ impl Hive {
     async fn connect(&self) -> Answer<Session> {
         let connection = self.address.connect().await?;
         let mut session = Session::new(connection, &self.hive);
-        let server = server::look(&mut session).await?;
+        let server = server::read_server(&mut session).await?;
         server.judge(self.one_writer)?;
         session.set_flavour(server.flavour);
         schema::check(&mut session).await?;
@@ -182,34 +184,34 @@ impl Hive {
                 session.join(*node, name, (*heartbeat_ms, *ttl_ms), meta).await
             }
             Request::Beat { node, read_only, state } => {
-                let others_ms = self.horizon().begins_ms(*node);
+                let others_ms = self.horizon().scan_from_ms(*node);
                 let reply = session.beat(*node, *read_only, state, others_ms).await?;
                 if let Reply::Beat(status) = &reply {
-                    self.horizon().told(*node, status, Instant::now());
+                    self.horizon().on_heartbeat_reply(*node, status, Instant::now());
                 }
                 Ok(reply)
             }
             Request::Leave { node } => session.leave(*node).await,
-            Request::Bury { nodes } => session.bury(nodes).await,
+            Request::Remove { nodes } => session.remove_expired(nodes).await,
             Request::Mend => session.mend().await,
-            Request::Look { leases } => session.look(leases).await,
+            Request::Look { leases } => session.read_leases(leases).await,
             Request::Take { node, claims, cause, mint } => session.take(*node, claims, cause, mint).await,
-            Request::HandOver { node, heir, claims, cause, mint } => {
+            Request::HandOver { node, successor: heir, claims, cause, mint } => {
                 session.hand_over((*node, *heir), claims, cause, mint).await
             }
             Request::Release { node, held, cause } => session.release(*node, held, cause).await,
-            Request::SetHeir { fence, heir } => session.set_heir(fence, *heir).await,
-            Request::Count { fence, every_ms, bury } => session.count(fence, *every_ms, bury).await,
+            Request::SetSuccessor { fence, successor: heir } => session.set_successor(fence, *heir).await,
+            Request::Count { fence, every_ms, remove: bury } => session.count(fence, *every_ms, bury).await,
             Request::Tally => session.tally().await,
-            Request::Missed { fence, cause } => session.missed(fence, cause).await,
+            Request::Missed { fence, cause } => session.record_missed(fence, cause).await,
             Request::Sweep { fence, event_ms, events_max, idle_ms, rows_max } => {
                 session.sweep(fence, (*event_ms, *events_max), *idle_ms, *rows_max).await
             }
-            Request::View => session.whole().await,
+            Request::View => session.read_view().await,
             Request::Events { after, max } => session.events(*after, *max).await,
             Request::History { lease, until_ms, max } => session.history(lease.as_deref(), *until_ms, *max).await,
             Request::NewLineage { was, found } => session.new_lineage(was.as_deref(), found).await,
-            Request::Behind { lineage, version, leases } => session.behind(lineage, *version, leases).await,
+            Request::Behind { lineage, version, leases } => session.report_behind(lineage, *version, leases).await,
             Request::AcceptRestore { cause } => session.accept_restore(cause).await,
             Request::Limit(request) => self.attempt_limit(session, request).await.map(Reply::Limit),
         }
@@ -229,22 +231,22 @@ impl Hive {
     }
 }
 
-/// With whatever was begun on it undone; one on which that fails is closed.
+/// Rolls back the open transaction and returns the connection to the lane. If that fails, the connection is closed.
 async fn give_back(lane: &Lane, mut session: Session) {
-    if session.end().await.is_ok() {
+    if session.roll_back().await.is_ok() {
         lane.give_back(session);
     }
 }
 
-/// What only reads makes nothing: its answer where there are no tables.
-async fn unmade(session: &mut Session, request: &Request) -> Answer<Option<Reply>> {
-    let head = session.nothing().await?;
+/// The reply to a request that only reads, where no tables exist. `None` for requests that have to create them.
+async fn reply_without_tables(session: &mut Session, request: &Request) -> Answer<Option<Reply>> {
+    let head = session.empty_head().await?;
     let hive_ms = head.hive_ms;
     Ok(Some(match request {
         Request::View | Request::Events { .. } => Reply::View(Box::new(View { head, ..View::default() })),
         Request::Beat { read_only: true, .. } => Reply::Beat(Box::new(Status { head, ..Status::default() })),
         Request::History { .. } => Reply::History(Vec::new()),
-        Request::Tally => Reply::Counted { hive_ms, counts: head.counts, published: false, buried: Vec::new() },
+        Request::Tally => Reply::Counted { hive_ms, counts: head.counts, published: false, removed: Vec::new() },
         Request::Limit(limit::Request::Limits) => {
             Reply::Limit(limit::Reply::Limits { hive_ms, version: 0, limits: Vec::new() })
         }

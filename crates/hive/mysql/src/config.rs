@@ -1,4 +1,4 @@
-//! How the database is reached.
+//! The options of the hive: the address of its database, its name and its timeout.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -7,6 +7,7 @@ use honeyflow_hive::contract::HIVE;
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     driver::{ConnectOptions, MySqlConnectOptions},
     schema::NAME_CHARS_MAX,
 };
@@ -18,9 +19,9 @@ pub struct Options {
     pub url: String,
     /// Several hives may share a database.
     pub hive: Name,
-    /// For one request, connecting included. The server may be gone without a word.
+    /// The timeout of one request, including the connection. A server may disappear without closing the connection.
     pub timeout: Duration,
-    /// Said by a person: though the server is one of several that accept writes, all nodes are sent to this one.
+    /// The operator confirms that all nodes use only this server, though it is one of several that accept writes.
     pub one_writer: bool,
 }
 
@@ -29,10 +30,11 @@ impl Options {
         Options { url: url.into(), hive: HIVE.into(), timeout: Duration::from_secs(10), one_writer: false }
     }
 
-    /// Where the server is. The address is not repeated in what is said about it: it may hold a password.
+    /// Parses the address. No message repeats it, because it may contain a password.
     pub(crate) fn address(&self) -> Result<MySqlConnectOptions, Failure> {
         const WANTED: &str = "write mysql://user:password@host:3306/database";
-        let wrong = |what: String| Failure::fatal("bad-url", format!("the address cannot be used: {what}; {WANTED}"));
+        let wrong =
+            |what: String| Failure::fatal(codes::BAD_URL, format!("the address cannot be used: {what}; {WANTED}"));
         let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
         if !matches!(scheme, "mysql" | "mariadb") {
             return Err(wrong("it does not begin with mysql:// or mariadb://".to_owned()));
@@ -43,10 +45,10 @@ impl Options {
         }
         let hive = self.hive.chars().count();
         if hive == 0 || hive > NAME_CHARS_MAX {
-            let said = format!("the hive's name has {hive} characters: 1 to {NAME_CHARS_MAX} are possible");
-            return Err(Failure::fatal("bad-name", said));
+            let said = format!("the hive's name has {hive} characters; it must have 1 to {NAME_CHARS_MAX}");
+            return Err(Failure::fatal(codes::BAD_NAME, said));
         }
-        // Nothing is set for a session: a pooler would lose it, and every message says what it needs.
+        // No session settings: a pooler would lose them, and every message brings the settings that it needs.
         Ok(address
             .pipes_as_concat(false)
             .no_engine_substitution(false)
@@ -57,7 +59,7 @@ impl Options {
     }
 }
 
-/// Without the address.
+/// Shows everything except the address.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { hive, timeout, one_writer, .. } = self;

@@ -1,4 +1,4 @@
-//! What limits are defined as, and what was issued under them.
+//! The definitions of limits, and the ledger of what was issued under them.
 
 use honeyflow_event::Name;
 use honeyflow_hive::contract::limit::{BucketRow, Definition, Limit, Reply, Rule};
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Session {
-    /// Under the view's lock: of those who define at once, one is first.
+    /// Sets a definition under the lock of the view, so that concurrent requests run one after the other.
     pub async fn set_limit(&mut self, limit: &Name, was: Option<u64>, rule: Rule, after_ms: u64) -> Answer<Reply> {
         let hive = self.hive.clone();
         let mut message = self.begin(LEASE_LOCK_SECONDS);

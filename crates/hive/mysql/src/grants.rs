@@ -1,9 +1,10 @@
-//! What an account may do, as statements for whoever makes the tables under another one.
+//! The rights that a node's account needs, as statements for an administrator who creates the tables under another
+//! account.
 
 use crate::{literal, schema::TABLES};
 
-/// For Honeyflow's own account, on tables that stand already: nothing but their rows. Leases are never deleted. An
-/// account that may also `create` in the database makes the tables itself.
+/// The grants for Honeyflow's own account on existing tables: it may change their rows and nothing else. Leases are
+/// never deleted. An account that may also `create` in the database creates the tables itself.
 pub fn for_honeyflow(database: &str, user: &str, host: &str) -> String {
     let account = format!("{}@{}", literal::name(user), literal::name(host));
     let grant = |table: &&str| {

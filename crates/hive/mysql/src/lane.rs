@@ -1,5 +1,5 @@
-//! Connections by what they are for, so that nothing waits behind something slower: a beat has one of its own, which
-//! neither a take that waits for a lock nor any number of draws can hold up.
+//! Lanes: separate connections for each kind of request, so that no request waits behind a slower kind. Heartbeats have
+//! their own connection, which neither a take that waits for a lock nor any number of draws can delay.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -10,9 +10,9 @@ use honeyflow_hive::Request;
 use honeyflow_runtime::Failure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::session::Session;
+use crate::{codes, session::Session};
 
-/// Servers and poolers close what is idle for long, and say so only to the next message.
+/// Servers and poolers close connections that are idle for long, and report it only on the next message.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Lanes {
@@ -24,12 +24,17 @@ pub(crate) struct Lanes {
 
 impl Default for Lanes {
     fn default() -> Lanes {
-        Lanes { heart: Lane::of(1), change: Lane::of(2), limit: Lane::of(2), read: Lane::of(2) }
+        Lanes {
+            heart: Lane::with_connections(1),
+            change: Lane::with_connections(2),
+            limit: Lane::with_connections(2),
+            read: Lane::with_connections(2),
+        }
     }
 }
 
 impl Lanes {
-    pub fn of(&self, request: &Request) -> &Arc<Lane> {
+    pub fn lane_for(&self, request: &Request) -> &Arc<Lane> {
         match request {
             Request::Beat { .. } | Request::Join { .. } | Request::Leave { .. } => &self.heart,
             Request::Limit(_) => &self.limit,
@@ -45,7 +50,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    fn of(connections: usize) -> Arc<Lane> {
+    fn with_connections(connections: usize) -> Arc<Lane> {
         Arc::new(Lane { turns: Arc::new(Semaphore::new(connections)), idle: Mutex::default() })
     }
 
@@ -53,10 +58,10 @@ impl Lane {
         Arc::clone(&self.turns)
             .acquire_owned()
             .await
-            .map_err(|_| Failure::retry("hive-stopped", "the hive is being closed"))
+            .map_err(|_| Failure::retry(codes::HIVE_STOPPED, "the hive is being closed"))
     }
 
-    /// One that was used a moment ago. To be given back after use; whoever goes away with it closes it.
+    /// Takes a connection that was used recently. Give it back after use; dropping it closes it.
     pub fn take(&self) -> Option<Session> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(since, _)| since.elapsed() < IDLE_MAX);

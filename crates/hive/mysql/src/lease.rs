@@ -1,33 +1,34 @@
-//! Leases: look, and every change of hands as one compare-and-set under the rows' locks.
+//! Leases: reads, and every transfer from one holder to another as one compare-and-set under the locks of the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply,
-    contract::{Claim, EventKind, Held, LeaseRow, Mint, Refusal},
+    contract::{Claim, EventKind, HeldLease, LeaseRow, Mint, Refusal},
 };
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     literal::{self, signed},
-    message::{At, Message},
+    message::{Message, StatementIndex},
     outcome::Answer,
     row,
     schema::HIVE_MS,
-    session::{Heard, LEASE_LOCK_SECONDS, Session, clipped, stale},
+    session::{LEASE_LOCK_SECONDS, Response, Session, cut_to_column, stale},
 };
 
-/// A lease as it stands under its lock.
-struct Locked {
+/// A lease whose row is locked.
+struct LockedLease {
     epoch: Epoch,
     holder: Option<NodeId>,
 }
 
-/// Who changes hands, from whom to whom and why.
-struct Handing<'a> {
+/// A transfer of leases: from which node to which, and why.
+struct Transfer<'a> {
     kind: EventKind,
-    /// Only what this node holds; none: only what is free.
+    /// The node that must hold the leases. With `None`, they must be free.
     from: Option<NodeId>,
     to: NodeId,
     claims: &'a [Claim],
@@ -36,13 +37,13 @@ struct Handing<'a> {
 }
 
 impl Session {
-    pub async fn look(&mut self, names: &[Name]) -> Answer<Reply> {
+    pub async fn read_leases(&mut self, names: &[Name]) -> Answer<Reply> {
         if names.is_empty() {
-            let hive_ms = self.standing().await?.now_ms;
+            let hive_ms = self.read_time_and_server().await?.now_ms;
             return Ok(Reply::Leases { hive_ms, leases: Vec::new() });
         }
         loop {
-            let (hive_ms, found) = self.looked(names).await?;
+            let (hive_ms, found) = self.existing_leases(names).await?;
             let missing: BTreeSet<&str> =
                 names.iter().filter(|name| !found.contains_key(*name)).map(|name| &**name).collect();
             if missing.is_empty() {
@@ -58,7 +59,7 @@ impl Session {
         }
     }
 
-    async fn looked(&mut self, names: &[Name]) -> Answer<(u64, BTreeMap<Name, LeaseRow>)> {
+    async fn existing_leases(&mut self, names: &[Name]) -> Answer<(u64, BTreeMap<Name, LeaseRow>)> {
         let names = literal::texts(names.iter().map(|name| &**name));
         let mut message = self.snapshot();
         let leases = message.add(row::leases(&self.hive, &format!(" and l.name in ({names})")));
@@ -71,8 +72,9 @@ impl Session {
         Ok((heard.now_ms, found))
     }
 
-    /// In the order of their names, as all who lock several. By their keys alone, so that nobody else's is touched.
-    fn lock_leases<'n>(&self, message: &mut Message, names: impl IntoIterator<Item = &'n Name>) -> At {
+    /// Locks the leases in the order of their names, as every transaction does that locks several. It finds them by key
+    /// only, so that no other row is locked.
+    fn lock_leases<'n>(&self, message: &mut Message, names: impl IntoIterator<Item = &'n Name>) -> StatementIndex {
         let names: BTreeSet<&str> = names.into_iter().map(|name| &**name).collect();
         message.add(format!(
             "select name, epoch, holder from hive_lease force index (primary)
@@ -83,7 +85,7 @@ impl Session {
     }
 
     pub async fn take(&mut self, node: NodeId, claims: &[Claim], cause: &str, mint: &Mint) -> Answer<Reply> {
-        self.hand(Handing { kind: EventKind::Taken, from: None, to: node, claims, cause, mint }).await
+        self.transfer(Transfer { kind: EventKind::Taken, from: None, to: node, claims, cause, mint }).await
     }
 
     pub async fn hand_over(
@@ -93,13 +95,14 @@ impl Session {
         cause: &str,
         mint: &Mint,
     ) -> Answer<Reply> {
-        self.hand(Handing { kind: EventKind::HandedOver, from: Some(node), to: heir, claims, cause, mint }).await
+        self.transfer(Transfer { kind: EventKind::HandedOver, from: Some(node), to: heir, claims, cause, mint }).await
     }
 
-    /// No node's row is locked: a take may wait for the leader's transactions, and beats must not wait for the take.
-    /// Whose row is missed here has none for ever; whoever is buried right after this holds nothing that is not free.
-    async fn hand(&mut self, handing: Handing<'_>) -> Answer<Reply> {
-        let Handing { kind, from, to, claims, cause, mint } = handing;
+    /// Locks no row of a node: a take may wait for transactions of the holder, and heartbeats must not wait for the
+    /// take. That is safe. A holder without a row here never gets one again, as ids are not reused; and if the new
+    /// holder is removed right after this, its leases are free.
+    async fn transfer(&mut self, handing: Transfer<'_>) -> Answer<Reply> {
+        let Transfer { kind, from, to, claims, cause, mint } = handing;
         if claims.is_empty() {
             return Ok(Reply::Refused(Refusal::Raced));
         }
@@ -108,7 +111,7 @@ impl Session {
         let leases = self.lock_leases(&mut message, claims.iter().map(|claim| &claim.lease));
         let view = self.lock_view(&mut message);
         let names = literal::texts(claims.iter().map(|claim| &*claim.lease));
-        // A statement of its own, after the locks: what it sees is not older than they are.
+        // This is a separate statement after the locks, so that it does not read an older state.
         let living = message.add(format!(
             "select n.id from hive_lease l join hive_node n on n.hive = l.hive and n.id = l.holder
              where l.hive = {hive} and l.name in ({names})"
@@ -126,7 +129,7 @@ impl Session {
             heard.rows(living).iter().map(|row| row::node_id(row, 0)).collect::<Result<_, _>>()?;
         let (mut log, mut message, mut minted) = (self.log(&heard, view)?, Message::default(), Vec::new());
         for Claim { lease, epoch: seen, floor } in claims {
-            let Some(Locked { epoch, holder }) = locked.remove(lease) else { continue };
+            let Some(LockedLease { epoch, holder }) = locked.remove(lease) else { continue };
             let may = match from {
                 Some(from) => holder == Some(from),
                 None => holder.is_none_or(|holder| !living.contains(&holder)),
@@ -137,7 +140,7 @@ impl Session {
             let epoch = Epoch((epoch.0 + 1).max(heard.now_ms).max(floor.0.saturating_add(1)));
             if epoch > Epoch::MAX {
                 let said = format!("lease {lease}: epoch {} is beyond 2^40", epoch.0);
-                return Err(Failure::fatal("epoch-too-large", said).into());
+                return Err(Failure::fatal(codes::EPOCH_TOO_LARGE, said).into());
             }
             message.add(format!(
                 "update hive_lease set holder = {}, epoch = {}, heir = null, since_ms = {}, cause = {}
@@ -145,12 +148,12 @@ impl Session {
                 literal::id(to),
                 epoch.0,
                 heard.now_ms,
-                literal::text(clipped(cause)),
+                literal::text(cut_to_column(cause)),
                 literal::text(lease),
                 signed(seen.0)
             ));
             log.event(kind, Some(to), Some((lease, epoch)), cause);
-            minted.push(Held { lease: lease.clone(), epoch });
+            minted.push(HeldLease { lease: lease.clone(), epoch });
         }
         if minted.is_empty() {
             return Ok(Reply::Refused(Refusal::Raced));
@@ -160,12 +163,12 @@ impl Session {
         Ok(Reply::Taken(minted))
     }
 
-    fn add_leader(&self, message: &mut Message, node: NodeId) -> At {
+    fn add_leader(&self, message: &mut Message, node: NodeId) -> StatementIndex {
         let (hive, id) = (&self.hive, literal::id(node));
         message.add(format!("select eligible, expires_ms from hive_node where hive = {hive} and id = {id}"))
     }
 
-    pub async fn release(&mut self, node: NodeId, held: &[Held], cause: &str) -> Answer<Reply> {
+    pub async fn release(&mut self, node: NodeId, held: &[HeldLease], cause: &str) -> Answer<Reply> {
         if held.is_empty() {
             return Ok(Reply::Released(Vec::new()));
         }
@@ -175,20 +178,20 @@ impl Session {
         let view = self.lock_view(&mut message);
         let heard = self.ask(message).await?;
         let mut locked = locked(&heard, leases)?;
-        let own = |held: &&Held| {
+        let own = |held: &&HeldLease| {
             locked.remove(&held.lease).is_some_and(|row| row.epoch == held.epoch && row.holder == Some(node))
         };
-        let own: Vec<&Held> = held.iter().filter(own).collect();
+        let own: Vec<&HeldLease> = held.iter().filter(own).collect();
         if own.is_empty() {
             return Ok(Reply::Released(Vec::new()));
         }
         let (mut log, mut message) = (self.log(&heard, view)?, Message::default());
-        for Held { lease, epoch } in &own {
+        for HeldLease { lease, epoch } in &own {
             message.add(format!(
                 "update hive_lease set holder = null, heir = null, since_ms = {}, cause = {}
                  where hive = {hive} and name = {} and epoch = {}",
                 heard.now_ms,
-                literal::text(clipped(cause)),
+                literal::text(cut_to_column(cause)),
                 literal::text(lease),
                 signed(epoch.0)
             ));
@@ -200,7 +203,7 @@ impl Session {
         Ok(Reply::Released(released))
     }
 
-    pub async fn set_heir(&mut self, fence: &Fence, heir: Option<NodeId>) -> Answer<Reply> {
+    pub async fn set_successor(&mut self, fence: &Fence, heir: Option<NodeId>) -> Answer<Reply> {
         let (hive, name) = (self.hive.clone(), literal::text(fence.lease()));
         let mut message = self.begin(LEASE_LOCK_SECONDS);
         let lease = message
@@ -222,8 +225,8 @@ impl Session {
     }
 }
 
-/// Judged in the transaction that mints, with its view locked, by the server that it runs on.
-fn refusal(heard: &Heard, view: At, mint: &Mint) -> Answer<Option<Refusal>> {
+/// Why the node may not mint. It is checked in the transaction that mints, under the lock of the view, on its server.
+fn refusal(heard: &Response, view: StatementIndex, mint: &Mint) -> Answer<Option<Refusal>> {
     let head = heard.head(view)?;
     let wait_ms = head.wait_ms();
     Ok(if *mint.lineage != *heard.server || head.lineage.as_ref() != Some(&heard.server) {
@@ -237,15 +240,15 @@ fn refusal(heard: &Heard, view: At, mint: &Mint) -> Answer<Option<Refusal>> {
     })
 }
 
-fn may_lead(heard: &Heard, at: At, anyway: bool) -> Answer<bool> {
+fn may_lead(heard: &Response, at: StatementIndex, anyway: bool) -> Answer<bool> {
     let Some(row) = heard.first(at) else { return Ok(false) };
     Ok((row::flag(row, 0)? || anyway) && row::unsigned(row, 1)? > heard.now_ms)
 }
 
-fn locked(heard: &Heard, at: At) -> Answer<BTreeMap<Name, Locked>> {
+fn locked(heard: &Response, at: StatementIndex) -> Answer<BTreeMap<Name, LockedLease>> {
     let mut locked = BTreeMap::new();
     for row in heard.rows(at) {
-        let lease = Locked { epoch: row::epoch(row, 1)?, holder: row::node_id_or_null(row, 2)? };
+        let lease = LockedLease { epoch: row::epoch(row, 1)?, holder: row::node_id_or_null(row, 2)? };
         locked.insert(row::required(row, 0)?.into(), lease);
     }
     Ok(locked)

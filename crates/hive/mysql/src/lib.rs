@@ -1,11 +1,12 @@
 //! The hive on MySQL 8 and MariaDB: leases live with the data they protect.
 //!
-//! Everything is asked on connections of its own, on a thread of its own, so that neither the application's pool nor its
-//! runtime can delay a beat. Opening asks nothing: a server that is down is joined once it is there. The first join
-//! makes the tables; where the account may not, [`schema::ddl`] and [`grants::for_honeyflow`] say what an administrator
-//! has to run.
+//! The hive has its own connections and its own thread, so that neither the application's pool nor its runtime can
+//! delay a heartbeat. Opening contacts no server: if the server is down, the node joins when it is up. The first join
+//! creates the tables; if the account may not do that, [`schema::ddl`] and [`grants::for_honeyflow`] give the
+//! statements that an administrator has to run.
 
 mod answer;
+pub mod codes;
 mod collision;
 mod config;
 mod definition;
@@ -42,33 +43,33 @@ pub use server::Flavour;
 
 use answer::Hive;
 
-/// Requests under way, and as many that wait. A node sends few at a time; more than this is a storm.
+/// The largest number of requests in progress, and of requests that wait. A node sends few at a time; more is a storm.
 const QUEUE_MAX: usize = 256;
 
-/// Its thread ends, and its connections are closed, once it is dropped.
+/// The hive of one MySQL or MariaDB database. When it is dropped, its thread ends and its connections are closed.
 pub struct MysqlHive {
-    queue: mpsc::Sender<Asked>,
+    queue: mpsc::Sender<PendingRequest>,
 }
 
-struct Asked {
+struct PendingRequest {
     request: Request,
     answer: oneshot::Sender<Result<Reply, Failure>>,
 }
 
-/// The hive of the usual name in the database that `url` names: `mysql://user:password@host:3306/database`.
+/// Opens the hive of the default name in the database that `url` names: `mysql://user:password@host:3306/database`.
 ///
 /// # Errors
-/// If the address cannot be right. Whether the server is there is found out by those who ask.
+/// If the address is invalid. A server that is down is no error: requests fail until it is up.
 pub async fn open(url: &str) -> Result<Arc<dyn HiveStore>, Failure> {
     Ok(Arc::new(MysqlHive::open(&Options::new(url))?))
 }
 
 impl MysqlHive {
     /// # Errors
-    /// If the address cannot be right. Whether the server is there is found out by those who ask.
+    /// If the address is invalid. A server that is down is no error: requests fail until it is up.
     pub fn open(options: &Options) -> Result<MysqlHive, Failure> {
         let hive = Arc::new(Hive::new(options)?);
-        let no_thread = |error| Failure::retry("no-thread", format!("start a thread for the hive: {error}"));
+        let no_thread = |error| Failure::retry(codes::NO_THREAD, format!("start a thread for the hive: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let (queue, asked) = mpsc::channel(QUEUE_MAX);
         thread::Builder::new()
@@ -79,15 +80,15 @@ impl MysqlHive {
     }
 }
 
-async fn serve(hive: Arc<Hive>, mut asked: mpsc::Receiver<Asked>) {
+async fn serve(hive: Arc<Hive>, mut asked: mpsc::Receiver<PendingRequest>) {
     let under_way = Arc::new(Semaphore::new(QUEUE_MAX));
     while let Ok(place) = Arc::clone(&under_way).acquire_owned().await {
-        let Some(Asked { request, mut answer }) = asked.recv().await else { return };
+        let Some(PendingRequest { request, mut answer }) = asked.recv().await else { return };
         let hive = Arc::clone(&hive);
         tokio::spawn(async move {
             let _place = place;
-            // Asked for by someone who has gone: its connection is closed, and what it has begun is undone. One that is still
-            // being made is there for the next.
+            // If the caller stops waiting, the connection is closed and the server rolls back its transaction. A
+            // connection that is still being opened is kept for the next request.
             let result = tokio::select! {
                 biased;
                 () = answer.closed() => return,
@@ -101,8 +102,8 @@ async fn serve(hive: Arc<Hive>, mut asked: mpsc::Receiver<Asked>) {
 impl HiveStore for MysqlHive {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         let (answer, answered) = oneshot::channel();
-        let refused = self.queue.try_send(Asked { request, answer }).err().map(|error| match error {
-            TrySendError::Full(_) => Failure::retry("hive-busy", "too many requests wait for the hive's thread"),
+        let refused = self.queue.try_send(PendingRequest { request, answer }).err().map(|error| match error {
+            TrySendError::Full(_) => Failure::retry(codes::HIVE_BUSY, "too many requests wait for the hive's thread"),
             TrySendError::Closed(_) => stopped(),
         });
         async move {
@@ -120,5 +121,5 @@ impl HiveStore for MysqlHive {
 }
 
 fn stopped() -> Failure {
-    Failure::retry("hive-stopped", "the hive's thread has ended; the node is stopping, or restarts the hive")
+    Failure::retry(codes::HIVE_STOPPED, "the hive's thread has ended; the node is stopping, or restarts the hive")
 }

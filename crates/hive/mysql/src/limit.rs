@@ -1,35 +1,36 @@
-//! Draws and exact takes: rows around the arithmetic of [`Bucket`], locked in the order of their keys.
+//! Draws and exact takes: reads and writes the rows of buckets, locked in the order of their keys. [`Bucket`] does the
+//! arithmetic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
-    bucket::{Booked, Bucket},
-    contract::limit::{Definition, Denial, Denied, Draw, Drawn, Exact, Key, Reply, Rule, Undefined},
+    bucket::{Bucket, Reservations},
+    contract::limit::{Definition, Denial, DeniedTake, Draw, DrawOutcome, ExactTake, Key, Reply, Rule, UndefinedLimit},
 };
 
 use crate::{
     driver::{Error, MySqlRow},
     literal::{self, signed},
-    message::{At, Message},
+    message::{Message, StatementIndex},
     outcome::Answer,
     row,
     schema::HIVE_MS,
-    session::{Heard, LIMIT_LOCK_SECONDS, Session},
+    session::{LIMIT_LOCK_SECONDS, Response, Session},
 };
 
-/// The definition in force, and the one to come: no bucket has such a key.
+/// The keys of the definition in force and of the next one. No bucket has such a key.
 pub(crate) const NOW: &str = "";
 pub(crate) const NEXT: &str = "next";
-/// With name and key before it.
+/// The columns of a definition. Queries select name and key before them.
 const RULE: &str = "version, rate_u, period_ms, burst_u, effective_ms";
-/// Of a bucket, beside its rule.
+/// The columns of a bucket besides its rule.
 const COUNTS: [&str; 10] =
     ["pool_u", "pool_ms", "issued_u", "slot", "booked_u", "next_u", "level_u", "asked_u", "weight", "cut_weight"];
 
 pub(crate) type BucketId = (Name, Key);
 
-/// What [`Bucket::is_idle`] says of a row that is a bucket.
+/// An SQL condition for idle buckets, the same as [`Bucket::is_idle`].
 pub(crate) fn is_idle(idle_ms: u64) -> String {
     let idle_ms = signed(idle_ms);
     format!(
@@ -42,20 +43,20 @@ pub(crate) fn is_idle(idle_ms: u64) -> String {
     )
 }
 
-/// A limit's definitions as they stand.
+/// The definitions of a limit as stored.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Defined {
+pub(crate) struct StoredDefinitions {
     pub now: Option<Definition>,
     pub next: Option<Definition>,
 }
 
-impl Defined {
+impl StoredDefinitions {
     pub fn in_force(&self, now_ms: u64) -> Option<Definition> {
         Some(Definition::in_force(self.now?, self.next, now_ms))
     }
 }
 
-/// Buckets under their locks.
+/// Buckets whose rows are locked.
 pub(crate) struct Buckets {
     stored: BTreeSet<BucketId>,
     pub rows: BTreeMap<BucketId, Bucket>,
@@ -66,12 +67,12 @@ impl Buckets {
         self.rows.entry(id.clone()).or_insert_with(fresh)
     }
 
-    /// A row that somebody else has made meanwhile is met by its key.
+    /// Writes all buckets. If another node has made a row meanwhile, the insert fails on the primary key.
     pub fn write(&self, hive: &str, message: &mut Message) {
         for (id, bucket) in &self.rows {
-            let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked } = *bucket;
+            let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, reservations: booked } = *bucket;
             let Rule { rate_u, period_ms, burst_u } = rule;
-            let Booked { slot, now_u, next_u, level_u, asked_u, weight, cut_weight } = booked;
+            let Reservations { second: slot, now_u, next_u, level_u, asked_u, weight, cut_weight } = booked;
             let [version, rate_u, period_ms, burst_u, reset_ms] =
                 [version, rate_u, period_ms, burst_u, reset_ms].map(signed);
             let counts =
@@ -98,7 +99,11 @@ impl Buckets {
 }
 
 impl Session {
-    pub(crate) fn add_definitions<'n>(&self, message: &mut Message, limits: impl IntoIterator<Item = &'n Name>) -> At {
+    pub(crate) fn add_definitions<'n>(
+        &self,
+        message: &mut Message,
+        limits: impl IntoIterator<Item = &'n Name>,
+    ) -> StatementIndex {
         let limits: BTreeSet<&str> = limits.into_iter().map(|limit| &**limit).collect();
         message.add(format!(
             "select name, limit_key, {RULE} from hive_limit
@@ -108,15 +113,15 @@ impl Session {
         ))
     }
 
-    pub(crate) fn add_all_definitions(&self, message: &mut Message) -> At {
+    pub(crate) fn add_all_definitions(&self, message: &mut Message) -> StatementIndex {
         let hive = &self.hive;
         message.add(format!(
             "select name, limit_key, {RULE} from hive_limit where hive = {hive} and limit_key in ('{NOW}', '{NEXT}')"
         ))
     }
 
-    /// In the order of their keys, as all who lock several.
-    pub(crate) fn lock_buckets(&self, message: &mut Message, ids: &BTreeSet<BucketId>) -> At {
+    /// Locks the buckets in the order of their keys, as every transaction does that locks several.
+    pub(crate) fn lock_buckets(&self, message: &mut Message, ids: &BTreeSet<BucketId>) -> StatementIndex {
         let one = |(limit, key): &BucketId| format!("(name = {} and limit_key = '{key}')", literal::text(limit));
         message.add(format!(
             "select name, limit_key, {RULE}, {} from hive_limit force index (primary)
@@ -130,7 +135,7 @@ impl Session {
     pub async fn draw(&mut self, draws: &[Draw]) -> Answer<Reply> {
         let ids: BTreeSet<BucketId> = draws.iter().map(|draw| (draw.limit.clone(), draw.key)).collect();
         if ids.is_empty() {
-            return Ok(Reply::Drawn { hive_ms: self.standing().await?.now_ms, drawn: Vec::new() });
+            return Ok(Reply::Drawn { hive_ms: self.read_time_and_server().await?.now_ms, drawn: Vec::new() });
         }
         let mut message = self.begin(LIMIT_LOCK_SECONDS);
         let view = self.add_view(&mut message);
@@ -139,16 +144,16 @@ impl Session {
         let heard = self.ask(message).await?;
         let (hive_ms, lineage_ms) = (heard.now_ms, heard.head(view)?.lineage_ms);
         let (defined, mut buckets) = (heard.defined(definitions)?, heard.buckets(buckets)?);
-        let mut drawn: Vec<Result<Drawn, Undefined>> = Vec::new();
+        let mut drawn: Vec<Result<DrawOutcome, UndefinedLimit>> = Vec::new();
         for draw in draws {
             let Draw { limit, key, .. } = draw;
             let Some(definition) = defined.get(limit).and_then(|defined| defined.in_force(hive_ms)) else {
-                drawn.push(Err(Undefined));
+                drawn.push(Err(UndefinedLimit));
                 continue;
             };
             let fresh = || Bucket::fresh(&definition, definition.rule.pool_u(), lineage_ms, hive_ms);
             let bucket = buckets.or_fresh(&(limit.clone(), *key), fresh);
-            drawn.push(Ok(bucket.answer(&definition, draw, hive_ms)));
+            drawn.push(Ok(bucket.draw_and_reserve(&definition, draw, hive_ms)));
         }
         let mut message = Message::default();
         buckets.write(&self.hive, &mut message);
@@ -156,11 +161,11 @@ impl Session {
         Ok(Reply::Drawn { hive_ms, drawn })
     }
 
-    /// A refusal leaves the rows as they were.
-    pub async fn exact(&mut self, takes: &[Exact], peek: bool) -> Answer<Reply> {
+    /// Takes from all buckets or from none: a refusal leaves the rows as they were.
+    pub async fn exact(&mut self, takes: &[ExactTake], peek: bool) -> Answer<Reply> {
         let ids: BTreeSet<BucketId> = takes.iter().map(|take| (take.limit.clone(), take.key)).collect();
         if ids.is_empty() {
-            return Ok(Reply::Admitted { hive_ms: self.standing().await?.now_ms, left: Vec::new() });
+            return Ok(Reply::Admitted { hive_ms: self.read_time_and_server().await?.now_ms, left: Vec::new() });
         }
         let mut message = self.begin(LIMIT_LOCK_SECONDS);
         let view = self.add_view(&mut message);
@@ -170,14 +175,14 @@ impl Session {
         let (hive_ms, lineage_ms) = (heard.now_ms, heard.head(view)?.lineage_ms);
         let (defined, mut buckets) = (heard.defined(definitions)?, heard.buckets(buckets)?);
         let mut left = Vec::new();
-        for (at, Exact { limit, key, cost, window }) in takes.iter().enumerate() {
+        for (at, ExactTake { limit, key, cost, window }) in takes.iter().enumerate() {
             let Some(definition) = defined.get(limit).and_then(|defined| defined.in_force(hive_ms)) else {
-                return Ok(Reply::Denied(Denied { at, version: 0, why: Denial::Undefined }));
+                return Ok(Reply::Denied(DeniedTake { at, version: 0, why: Denial::Undefined }));
             };
             let fresh = || Bucket::fresh(&definition, definition.rule.burst_u, lineage_ms, hive_ms);
             let bucket = buckets.or_fresh(&(limit.clone(), *key), fresh);
-            if let Err(why) = bucket.ask(&definition, *cost, *window, hive_ms) {
-                return Ok(Reply::Denied(Denied { at, version: definition.version, why }));
+            if let Err(why) = bucket.check_take(&definition, *cost, *window, hive_ms) {
+                return Ok(Reply::Denied(DeniedTake { at, version: definition.version, why }));
             }
             if !peek {
                 bucket.take(*cost);
@@ -192,7 +197,7 @@ impl Session {
         Ok(Reply::Admitted { hive_ms, left })
     }
 
-    pub async fn refund(&mut self, takes: &[Exact]) -> Answer<Reply> {
+    pub async fn refund(&mut self, takes: &[ExactTake]) -> Answer<Reply> {
         let ids: BTreeSet<BucketId> = takes.iter().map(|take| (take.limit.clone(), take.key)).collect();
         if ids.is_empty() {
             return Ok(Reply::Done);
@@ -201,7 +206,7 @@ impl Session {
         let buckets = self.lock_buckets(&mut message, &ids);
         let heard = self.ask(message).await?;
         let mut buckets = heard.buckets(buckets)?;
-        for Exact { limit, key, cost, window } in takes {
+        for ExactTake { limit, key, cost, window } in takes {
             if let Some(bucket) = buckets.rows.get_mut(&(limit.clone(), *key)) {
                 bucket.refund(*cost, *window);
             }
@@ -213,10 +218,10 @@ impl Session {
     }
 }
 
-impl Heard {
-    /// By limit.
-    pub fn defined(&self, at: At) -> Answer<BTreeMap<Name, Defined>> {
-        let mut all: BTreeMap<Name, Defined> = BTreeMap::new();
+impl Response {
+    /// Reads the definitions, by the name of the limit.
+    pub fn defined(&self, at: StatementIndex) -> Answer<BTreeMap<Name, StoredDefinitions>> {
+        let mut all: BTreeMap<Name, StoredDefinitions> = BTreeMap::new();
         for row in self.rows(at) {
             let of_limit = all.entry(row::required(row, 0)?.into()).or_default();
             let definition = definition(row)?;
@@ -228,14 +233,14 @@ impl Heard {
         Ok(all)
     }
 
-    pub fn buckets(&self, at: At) -> Answer<Buckets> {
+    pub fn buckets(&self, at: StatementIndex) -> Answer<Buckets> {
         let mut rows = BTreeMap::new();
         for row in self.rows(at) {
             let Definition { version, rule, effective_ms: reset_ms } = definition(row)?;
             let (pool_u, pool_ms, issued_u) = (row::unsigned(row, 7)?, row::unsigned(row, 8)?, row::unsigned(row, 9)?);
             let id = (row::required(row, 0)?.into(), key(row, 1)?);
-            let booked = Booked {
-                slot: row::unsigned(row, 10)?,
+            let booked = Reservations {
+                second: row::unsigned(row, 10)?,
                 now_u: row::unsigned(row, 11)?,
                 next_u: row::unsigned(row, 12)?,
                 level_u: row::unsigned(row, 13)?,
@@ -243,7 +248,7 @@ impl Heard {
                 weight: row::unsigned(row, 15)?,
                 cut_weight: row::unsigned(row, 16)?,
             };
-            rows.insert(id, Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked });
+            rows.insert(id, Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, reservations: booked });
         }
         Ok(Buckets { stored: rows.keys().cloned().collect(), rows })
     }

@@ -1,5 +1,5 @@
-//! Values in the text of a statement. Text goes as hexadecimal digits, so that it reads the same whatever the server's
-//! `sql_mode` and character set are, and nothing in it can end a literal.
+//! Writes values as SQL literals. Text is sent as hexadecimal digits, so that it has the same meaning under every
+//! `sql_mode` and character set, and nothing in it can end the literal.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ pub(crate) fn text_or_null(value: Option<&str>) -> String {
     value.map_or_else(null, text)
 }
 
-/// Digits and hyphens.
+/// The id of a node. It consists of hexadecimal digits and hyphens, so it needs no escaping.
 pub(crate) fn id(node: NodeId) -> String {
     format!("'{node}'")
 }
@@ -36,12 +36,12 @@ pub(crate) fn id_or_null(node: Option<NodeId>) -> String {
     node.map_or_else(null, id)
 }
 
-/// The columns are signed; no number of ours is near the end.
+/// Converts a number for a signed column. The cap is far above every number that the hive writes.
 pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
 
-/// A name of a database, a table or an account.
+/// The quoted name of a database, a table or an account.
 pub(crate) fn name(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }

@@ -1,10 +1,10 @@
-//! Statements that go to the server as one message, and what it answers to each of them.
+//! Statements that go to the server as one message, and the result of each of them.
 
 use crate::driver::MySqlRow;
 
-/// Which statement of a message.
+/// The index of a statement in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct At(usize);
+pub(crate) struct StatementIndex(usize);
 
 #[derive(Default, Debug)]
 pub(crate) struct Message {
@@ -14,51 +14,51 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub fn add(&mut self, statement: impl AsRef<str>) -> At {
+    pub fn add(&mut self, statement: impl AsRef<str>) -> StatementIndex {
         if self.statements > 0 {
             self.text.push_str(";\n");
         }
         self.text.push_str(statement.as_ref());
         self.statements += 1;
-        At(self.statements - 1)
+        StatementIndex(self.statements - 1)
     }
 
-    /// What stands before it is done once this is answered.
+    /// Adds the commit. The statements before it are durable when the server has answered this one.
     pub fn commit(&mut self) {
         self.commit = Some(self.statements);
         self.add("commit");
     }
 
-    /// The text, and which statement commits.
+    /// Returns the text, and the index of the statement that commits.
     pub fn into_parts(self) -> (String, Option<usize>) {
         (self.text, self.commit)
     }
 }
 
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct StatementResult {
     pub rows: Vec<MySqlRow>,
-    /// Rows that a change has found.
+    /// The number of rows that a change matched.
     pub changed: u64,
 }
 
-/// One by one, as the statements stand in the message.
-pub(crate) struct Answers(Vec<Told>);
+/// The results of all statements, in the order of the message.
+pub(crate) struct Answers(Vec<StatementResult>);
 
 impl Answers {
-    pub fn new(told: Vec<Told>) -> Answers {
+    pub fn new(told: Vec<StatementResult>) -> Answers {
         Answers(told)
     }
 
-    pub fn rows(&self, At(at): At) -> &[MySqlRow] {
+    pub fn rows(&self, StatementIndex(at): StatementIndex) -> &[MySqlRow] {
         self.0.get(at).map_or(&[], |told| &told.rows)
     }
 
-    pub fn first(&self, at: At) -> Option<&MySqlRow> {
+    pub fn first(&self, at: StatementIndex) -> Option<&MySqlRow> {
         self.rows(at).first()
     }
 
-    pub fn changed(&self, At(at): At) -> u64 {
+    pub fn changed(&self, StatementIndex(at): StatementIndex) -> u64 {
         self.0.get(at).map_or(0, |told| told.changed)
     }
 }

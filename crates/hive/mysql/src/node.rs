@@ -1,36 +1,37 @@
-//! Membership: join, beat, leave, burial.
+//! Membership: nodes join, renew their rows by heartbeats, leave, and are removed when they have expired.
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
     NodeId, Reply,
-    contract::{Burial, ENGAGED_MS, EventKind, META_BYTES_MAX, QUEEN, Queen, Refusal, SOONEST_MAX, State, Status},
+    contract::{ENGAGED_MS, EventKind, META_BYTES_MAX, QUEEN, Queen, Refusal, Removal, SOONEST_MAX, State, Status},
 };
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     literal::{self, signed},
-    message::{At, Message},
+    message::{Message, StatementIndex},
     outcome::{self, Answer, Stop},
     row::{self, WATCHED},
     schema::HIVE_MS,
-    session::{Heard, LEASE_LOCK_SECONDS, Log, Session},
+    session::{LEASE_LOCK_SECONDS, Log, Response, Session},
 };
 
-/// What a beat tells, statement by statement.
+/// The statements that read a heartbeat's status.
 struct StatusAt {
-    view: At,
-    member: At,
-    soonest: At,
-    furthest: At,
-    heir_of: At,
-    queen: At,
+    view: StatementIndex,
+    member: StatementIndex,
+    soonest: StatementIndex,
+    furthest: StatementIndex,
+    heir_of: StatementIndex,
+    queen: StatementIndex,
 }
 
 impl Session {
     pub async fn join(&mut self, node: NodeId, name: &str, times: (u64, u64), meta: &str) -> Answer<Reply> {
         if meta.len() > META_BYTES_MAX {
             let said = format!("a node's meta data is {} bytes; {META_BYTES_MAX} are the limit", meta.len());
-            return Err(Failure::reject("meta-too-large", said).into());
+            return Err(Failure::reject(codes::META_TOO_LARGE, said).into());
         }
         let (hive, id) = (&self.hive, literal::id(node));
         let (beat_ms, ttl_ms) = (signed(times.0), signed(times.1));
@@ -50,14 +51,14 @@ impl Session {
         log.event(EventKind::Joined, Some(node), None, name);
         let mut message = Message::default();
         log.write(&mut message, &format!(", max_ttl_ms = greatest(max_ttl_ms, {ttl_ms})"));
-        self.close(&mut message);
+        self.add_commit(&mut message);
         let at = self.add_status(&mut message, node, 0);
         let heard = self.finish(message).await?;
         Ok(Reply::Joined(Box::new(Status { renewed: true, ..status(&heard, &at)? })))
     }
 
-    /// One message, where the row says already what the node says of itself: what costs an event comes rarely.
-    /// Others are looked for from `others_ms` on.
+    /// Sends one message if the node's state has not changed since its row was written. A change needs an event and a
+    /// second message, but is rare. Other nodes are searched from expiry time `others_ms` on.
     pub async fn beat(&mut self, node: NodeId, read_only: bool, state: &State, others_ms: u64) -> Answer<Reply> {
         if read_only {
             let mut message = self.snapshot();
@@ -70,7 +71,7 @@ impl Session {
         let same = format!("ready = {} and eligible = {}", u8::from(state.ready), u8::from(state.eligible));
         let renewed = message
             .add(format!("update hive_node set {} where hive = {hive} and id = {id} and {same}", renewal(state)));
-        self.close(&mut message);
+        self.add_commit(&mut message);
         let at = self.add_status(&mut message, node, others_ms);
         let heard = self.finish(message).await?;
         let status = Status { renewed: heard.changed(renewed) > 0, ..status(&heard, &at)? };
@@ -102,13 +103,13 @@ impl Session {
             ));
             log.write(&mut message, "");
         }
-        self.close(&mut message);
+        self.add_commit(&mut message);
         let at = self.add_status(&mut message, node, others_ms);
         let heard = self.finish(message).await?;
         Ok(Reply::Beat(Box::new(Status { renewed: was.is_some(), ..status(&heard, &at)? })))
     }
 
-    /// Each by an index, and never more than a few rows: what it costs does not depend on the number of nodes.
+    /// Each statement uses an index and reads only a few rows, so the cost does not depend on the number of nodes.
     fn add_status(&self, message: &mut Message, node: NodeId, others_ms: u64) -> StatusAt {
         let (hive, id, queen) = (&self.hive, literal::id(node), literal::text(QUEEN));
         StatusAt {
@@ -147,44 +148,44 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    pub async fn bury(&mut self, burials: &[Burial]) -> Answer<Reply> {
+    pub async fn remove_expired(&mut self, burials: &[Removal]) -> Answer<Reply> {
         let ids: Vec<NodeId> = burials.iter().map(|burial| burial.node).collect();
         if ids.is_empty() {
-            return Ok(Reply::Buried(Vec::new()));
+            return Ok(Reply::Removed(Vec::new()));
         }
         let mut message = self.begin(LEASE_LOCK_SECONDS);
         let nodes = self.lock_nodes(&mut message, &ids);
         let view = self.lock_view(&mut message);
         let shares = self.add_shares(&mut message, &ids);
         let heard = self.ask(message).await?;
-        let dead = dead(&heard, nodes, burials)?;
+        let dead = dead_nodes(&heard, nodes, burials)?;
         if !dead.is_empty() {
             let mut log = self.log(&heard, view)?;
             let mut message = Message::default();
-            self.bury_those(&mut message, &mut log, &heard, shares, &dead)?;
+            self.add_removals(&mut message, &mut log, &heard, shares, &dead)?;
             log.write(&mut message, "");
             self.commit(message).await?;
         }
-        Ok(Reply::Buried(dead.iter().map(|dead| dead.burial.node).collect()))
+        Ok(Reply::Removed(dead.iter().map(|dead| dead.burial.node).collect()))
     }
 
-    pub fn bury_those(
+    pub fn add_removals(
         &self,
         message: &mut Message,
         log: &mut Log,
-        heard: &Heard,
-        shares: At,
-        dead: &[Dead<'_>],
+        heard: &Response,
+        shares: StatementIndex,
+        dead: &[DeadNode<'_>],
     ) -> Answer<()> {
-        for Dead { burial, .. } in dead {
+        for DeadNode { burial, .. } in dead {
             log.event(EventKind::Buried, Some(burial.node), None, &burial.cause);
         }
         let ids: Vec<NodeId> = dead.iter().map(|dead| dead.burial.node).collect();
         if ids.is_empty() { Ok(()) } else { self.remove(message, heard, shares, &ids) }
     }
 
-    /// In the order of their ids, as all who lock several.
-    pub fn lock_nodes(&self, message: &mut Message, nodes: &[NodeId]) -> At {
+    /// Locks the nodes in the order of their ids, as every transaction does that locks several.
+    pub fn lock_nodes(&self, message: &mut Message, nodes: &[NodeId]) -> StatementIndex {
         message.add(format!(
             "select id, beat, expires_ms, engaged_ms, ready from hive_node force index (primary)
              where hive = {} and id in ({}) order by id for update",
@@ -193,8 +194,8 @@ impl Session {
         ))
     }
 
-    /// Their rows are locked, so nobody else changes what they have.
-    pub fn add_shares(&self, message: &mut Message, nodes: &[NodeId]) -> At {
+    /// Reads the slots of the nodes. The rows of the nodes are locked, so no other transaction changes their slots.
+    pub fn add_shares(&self, message: &mut Message, nodes: &[NodeId]) -> StatementIndex {
         message.add(format!(
             "select node, name, limit_key, has_u from hive_share where hive = {} and node in ({})
              order by name, limit_key, node",
@@ -203,8 +204,8 @@ impl Session {
         ))
     }
 
-    /// What they have of limits is given back.
-    fn remove(&self, message: &mut Message, heard: &Heard, shares: At, nodes: &[NodeId]) -> Answer<()> {
+    /// Deletes the rows of the nodes and gives back their slots.
+    fn remove(&self, message: &mut Message, heard: &Response, shares: StatementIndex, nodes: &[NodeId]) -> Answer<()> {
         let (hive, ids) = (&self.hive, literal::ids(nodes.iter().copied()));
         message.add(format!("delete from hive_node where hive = {hive} and id in ({ids})"));
         let mut has_any = false;
@@ -227,7 +228,7 @@ impl Session {
         Ok(())
     }
 
-    /// One message: each row is compared in the statement that writes it.
+    /// Repairs stored times in one message: each statement compares the rows that it writes.
     pub async fn mend(&mut self) -> Answer<Reply> {
         let hive = &self.hive;
         let engaged = format!("{HIVE_MS} + {ENGAGED_MS}");
@@ -262,7 +263,7 @@ fn renewal(state: &State) -> String {
     format!("beat = beat + 1, expires_ms = {HIVE_MS} + ttl_ms, engaged_ms = {engaged}, warm = {warm}")
 }
 
-fn status(heard: &Heard, at: &StatusAt) -> Answer<Status> {
+fn status(heard: &Response, at: &StatusAt) -> Answer<Status> {
     let (head, now_ms) = (heard.head(at.view)?, heard.now_ms);
     let furthest_ms = match heard.first(at.furthest) {
         Some(row) if row::text(row, 0)?.is_some() => row::unsigned(row, 0)?,
@@ -274,7 +275,7 @@ fn status(heard: &Heard, at: &StatusAt) -> Answer<Status> {
         Ok::<_, Stop>(Queen {
             epoch: row::epoch(row, 0)?,
             holder: row::node_id_or_null(row, 1)?,
-            heir: row::node_id_or_null(row, 2)?,
+            successor: row::node_id_or_null(row, 2)?,
             since_ms: row::unsigned(row, 3)?,
             node: if has_row { Some(row::watched(row, 4)?) } else { None },
         })
@@ -285,31 +286,35 @@ fn status(heard: &Heard, at: &StatusAt) -> Answer<Status> {
         member: heard.first(at.member).is_some(),
         renewed: false,
         queen: queen.transpose()?,
-        heir_of: heirs.collect::<Result<_, _>>()?,
+        successor_of: heirs.collect::<Result<_, _>>()?,
         soonest: soonest.collect::<Result<_, _>>()?,
         ahead,
         head,
     })
 }
 
-/// A burial that holds, and how the dead one would be counted.
-pub(crate) struct Dead<'a> {
-    pub burial: &'a Burial,
+/// A removal whose conditions hold, and how its node would be counted.
+pub(crate) struct DeadNode<'a> {
+    pub burial: &'a Removal,
     pub expires_ms: u64,
     pub engaged_ms: u64,
     pub ready: bool,
 }
 
-/// Those whose row shows the watched beat and has expired, or was silent for long.
-pub(crate) fn dead<'a>(heard: &Heard, nodes: At, burials: &'a [Burial]) -> Answer<Vec<Dead<'a>>> {
-    let mut dead: Vec<Dead<'a>> = Vec::new();
+/// Returns the nodes to remove: their row shows the watched beat, and has expired or was silent for long.
+pub(crate) fn dead_nodes<'a>(
+    heard: &Response,
+    nodes: StatementIndex,
+    burials: &'a [Removal],
+) -> Answer<Vec<DeadNode<'a>>> {
+    let mut dead: Vec<DeadNode<'a>> = Vec::new();
     for row in heard.rows(nodes) {
         let (id, beat, expires_ms) = (row::node_id(row, 0)?, row::unsigned(row, 1)?, row::unsigned(row, 2)?);
-        let is_dead = |burial: &&Burial| {
+        let is_dead = |burial: &&Removal| {
             burial.node == id && burial.beat == beat && (burial.silent || expires_ms <= heard.now_ms)
         };
         if let Some(burial) = burials.iter().find(is_dead) {
-            dead.push(Dead { burial, expires_ms, engaged_ms: row::unsigned(row, 3)?, ready: row::flag(row, 4)? });
+            dead.push(DeadNode { burial, expires_ms, engaged_ms: row::unsigned(row, 3)?, ready: row::flag(row, 4)? });
         }
     }
     Ok(dead)

@@ -1,13 +1,16 @@
-//! What an error of the server or of the way to it means for the hive: nearly everything may pass.
+//! Classifies errors of the server and of the connection for the hive: nearly all of them are temporary.
 //!
-//! An error that the server has answered before our `commit` was reached says that nothing was done. Without an answer
-//! to a message that commits, nobody knows: that leaves as `Retry` and is never repeated here.
+//! If the server answers with an error before our `commit` was reached, nothing was done. Without an answer to a
+//! message that commits, the outcome is unknown: the failure is `Retry`, and this crate never repeats the message.
 
 use std::fmt::Display;
 
 use honeyflow_runtime::{Class, Failure};
 
-use crate::driver::{Error, MySqlDatabaseError};
+use crate::{
+    codes,
+    driver::{Error, MySqlDatabaseError},
+};
 
 pub(crate) type Answer<T> = Result<T, Stop>;
 
@@ -16,9 +19,9 @@ pub(crate) type Answer<T> = Result<T, Stop>;
 pub(crate) enum Stop {
     Sql(Error),
     Failed(Failure),
-    /// The hive's one row has to be made first.
+    /// The view, the hive's one row, has to be made first.
     NoView,
-    /// This server only reads; whoever writes is elsewhere.
+    /// This server is read-only; another server accepts writes.
     ReadOnly,
 }
 
@@ -39,22 +42,24 @@ impl Stop {
         match self {
             Stop::Sql(error) => failure(&error, doing),
             Stop::Failed(failure) => failure,
-            Stop::NoView => Failure::retry("hive-error", format!("{doing}: the hive's row is gone again and again")),
+            Stop::NoView => {
+                Failure::retry(codes::HIVE_ERROR, format!("{doing}: the hive's row is missing again after it was made"))
+            }
             Stop::ReadOnly => {
-                let hint = hint("read-only");
-                Failure::retry("read-only", format!("{doing}: the server is read-only{hint}"))
+                let hint = hint(codes::READ_ONLY);
+                Failure::retry(codes::READ_ONLY, format!("{doing}: the server is read-only{hint}"))
             }
         }
     }
 }
 
-/// The server's number, if it has answered.
+/// The server's error number, if it has answered.
 pub(crate) fn number(error: &Error) -> Option<u16> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }
 
-/// The transaction has met another one and was rolled back: the same again will do. A key that stands already is one
-/// that somebody else has just made.
+/// Whether the transaction collided with another one and was rolled back, so that it can be repeated. A duplicate key
+/// means that another node has just made the row.
 pub(crate) fn is_collision(error: &Error) -> bool {
     matches!(number(error), Some(1213 | 1205 | 1020 | 1062))
 }
@@ -67,8 +72,8 @@ pub(crate) fn is_duplicate(error: &Error) -> bool {
     number(error) == Some(1062)
 }
 
-/// No table, or one of an older version.
-pub(crate) fn is_unmade(error: &Error) -> bool {
+/// Whether a table is missing or has an older version.
+pub(crate) fn is_schema_missing(error: &Error) -> bool {
     matches!(number(error), Some(1146 | 1054))
 }
 
@@ -76,7 +81,7 @@ pub(crate) fn is_read_only(error: &Error) -> bool {
     matches!(number(error), Some(1290 | 1792 | 1836))
 }
 
-/// Whether the connection can be used on. Anything but an answer leaves it in the middle of something.
+/// Whether the connection can be used again. Any error other than an answer leaves the protocol in an unknown state.
 pub(crate) fn is_answer(error: &Error) -> bool {
     match error {
         Error::Database(_) => !number(error).is_some_and(is_end),
@@ -85,41 +90,41 @@ pub(crate) fn is_answer(error: &Error) -> bool {
     }
 }
 
-/// The server ends the session with these.
+/// Whether the server ends the session with this error.
 fn is_end(number: u16) -> bool {
     matches!(number, 1053 | 1927 | 1152 | 1159 | 1184 | 4031 | 3169)
 }
 
 pub(crate) fn failure(error: &Error, doing: impl Display) -> Failure {
     let (class, code) = match error {
-        Error::Database(_) => number(error).map_or((Class::Retry, "hive-error"), judge),
-        Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed => (Class::Retry, "no-connection"),
-        // The driver says it this way when a password must not travel in the open.
-        Error::Configuration(why) if why.to_string().contains("RSA") => (Class::Fatal, "no-tls"),
-        Error::Tls(_) => (Class::Retry, "no-tls"),
-        Error::Configuration(_) | Error::InvalidArgument(_) => (Class::Fatal, "bad-url"),
-        Error::Decode(_) | Error::ColumnDecode { .. } => (Class::Retry, "unreadable-row"),
-        _ => (Class::Retry, "hive-error"),
+        Error::Database(_) => number(error).map_or((Class::Retry, codes::HIVE_ERROR), judge),
+        Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed => (Class::Retry, codes::NO_CONNECTION),
+        // The driver reports it this way when a password must not be sent unencrypted.
+        Error::Configuration(why) if why.to_string().contains("RSA") => (Class::Fatal, codes::NO_TLS),
+        Error::Tls(_) => (Class::Retry, codes::NO_TLS),
+        Error::Configuration(_) | Error::InvalidArgument(_) => (Class::Fatal, codes::BAD_URL),
+        Error::Decode(_) | Error::ColumnDecode { .. } => (Class::Retry, codes::UNREADABLE_ROW),
+        _ => (Class::Retry, codes::HIVE_ERROR),
     };
     Failure::new(class, code, format!("{doing}: {}{}", detail(error), hint(code)))
 }
 
 fn judge(number: u16) -> (Class, &'static str) {
     match number {
-        number if is_end(number) => (Class::Retry, "no-connection"),
-        1317 | 1969 | 3024 => (Class::Retry, "statement-ended"),
-        1044 | 1045 | 1129 | 1130 | 1698 | 1862 | 1820 | 3118 => (Class::Fatal, "access-denied"),
-        1049 => (Class::Fatal, "missing-database"),
-        1142 | 1143 | 1227 | 1370 => (Class::Fatal, "no-privilege"),
-        1290 | 1792 | 1836 => (Class::Retry, "read-only"),
-        1213 | 1020 | 1062 => (Class::Retry, "collision"),
-        1205 => (Class::Retry, "database-busy"),
-        1040 | 1203 | 1226 => (Class::Retry, "too-many-connections"),
-        3 | 1021 | 1114 => (Class::Retry, "disk-full"),
-        1146 | 1054 => (Class::Retry, "missing-table"),
-        1665 => (Class::Fatal, "binlog-by-statement"),
-        1047 => (Class::Retry, "not-primary"),
-        _ => (Class::Retry, "hive-error"),
+        number if is_end(number) => (Class::Retry, codes::NO_CONNECTION),
+        1317 | 1969 | 3024 => (Class::Retry, codes::STATEMENT_ENDED),
+        1044 | 1045 | 1129 | 1130 | 1698 | 1862 | 1820 | 3118 => (Class::Fatal, codes::ACCESS_DENIED),
+        1049 => (Class::Fatal, codes::MISSING_DATABASE),
+        1142 | 1143 | 1227 | 1370 => (Class::Fatal, codes::NO_PRIVILEGE),
+        1290 | 1792 | 1836 => (Class::Retry, codes::READ_ONLY),
+        1213 | 1020 | 1062 => (Class::Retry, codes::COLLISION),
+        1205 => (Class::Retry, codes::DATABASE_BUSY),
+        1040 | 1203 | 1226 => (Class::Retry, codes::TOO_MANY_CONNECTIONS),
+        3 | 1021 | 1114 => (Class::Retry, codes::DISK_FULL),
+        1146 | 1054 => (Class::Retry, codes::MISSING_TABLE),
+        1665 => (Class::Fatal, codes::BINLOG_BY_STATEMENT),
+        1047 => (Class::Retry, codes::NOT_PRIMARY),
+        _ => (Class::Retry, codes::HIVE_ERROR),
     }
 }
 
@@ -135,27 +140,33 @@ fn detail(error: &Error) -> String {
 
 fn hint(code: &str) -> &'static str {
     match code {
-        "no-connection" => "; is the server up, and the address right?",
-        "no-tls" => {
-            "; does the server speak TLS, and is its certificate known (ssl-mode, ssl-ca)? Without it a password of \
+        codes::NO_CONNECTION => "; is the server up, and the address right?",
+        codes::NO_TLS => {
+            "; does the server support TLS, and is its certificate trusted (ssl-mode, ssl-ca)? Without TLS a password of \
              caching_sha2_password cannot be sent"
         }
-        "access-denied" => "; look at user and password in the address, and from which hosts the account may come",
-        "missing-database" => "; create it, or name another one in the address",
-        "no-privilege" => "; let an administrator make the tables and grant what this account needs",
-        "read-only" => "; it may be a replica, give the address of the primary; it is tried again on a new connection",
-        "collision" | "database-busy" => "; another transaction holds the rows, nothing was done and it is tried again",
-        "too-many-connections" => "; raise max_connections, or the account's own limit",
-        "disk-full" => "; free some space, it is tried again",
-        "missing-table" => "; is it being migrated, or was it dropped?",
-        "binlog-by-statement" => "; set binlog_format to ROW or MIXED",
-        "not-primary" => "; this server is cut off from its cluster",
+        codes::ACCESS_DENIED => {
+            "; check user and password in the address, and from which hosts the account may connect"
+        }
+        codes::MISSING_DATABASE => "; create it, or name another one in the address",
+        codes::NO_PRIVILEGE => "; let an administrator create the tables and grant what this account needs",
+        codes::READ_ONLY => {
+            "; it may be a replica, give the address of the primary; the next try uses a new connection"
+        }
+        codes::COLLISION | codes::DATABASE_BUSY => {
+            "; another transaction holds the rows, nothing was done and the request is retried"
+        }
+        codes::TOO_MANY_CONNECTIONS => "; raise max_connections, or the account's own limit",
+        codes::DISK_FULL => "; free some space, the request is retried",
+        codes::MISSING_TABLE => "; is it being migrated, or was it dropped?",
+        codes::BINLOG_BY_STATEMENT => "; set binlog_format to ROW or MIXED",
+        codes::NOT_PRIMARY => "; this server is cut off from its cluster",
         _ => "",
     }
 }
 
-/// The server says nothing: whether it has done what was asked is unknown.
-pub(crate) fn silent(timeout: std::time::Duration, doing: impl Display) -> Failure {
-    let hint = hint("no-connection");
-    Failure::retry("no-answer", format!("{doing}: no answer within {timeout:?}{hint}"))
+/// The failure for a server that does not answer: it is unknown whether the request was executed.
+pub(crate) fn no_answer(timeout: std::time::Duration, doing: impl Display) -> Failure {
+    let hint = hint(codes::NO_CONNECTION);
+    Failure::retry(codes::NO_ANSWER, format!("{doing}: no answer within {timeout:?}{hint}"))
 }

@@ -1,19 +1,19 @@
-//! What can be said of a request before anything is asked: its names fit, and what it is called in messages.
+//! Checks a request before it is sent: its names must fit into their columns.
 
 use honeyflow_event::Name;
 use honeyflow_hive::{Request, contract::limit};
 use honeyflow_runtime::Failure;
 
-use crate::schema::NAME_CHARS_MAX;
+use crate::{codes, schema::NAME_CHARS_MAX};
 
-/// A server that is not strict would cut a name that is too long, and mean another lease.
+/// Refuses names that are too long. A server that is not in strict mode would cut them, and so name another lease.
 ///
 /// # Errors
-/// Which name is too long.
+/// If a name is too long; the message shows it.
 pub(crate) fn check(request: &Request) -> Result<(), Failure> {
     match names(request).into_iter().find(|name| name.len() > NAME_CHARS_MAX && name.chars().count() > NAME_CHARS_MAX) {
         Some(name) => Err(Failure::reject(
-            "name-too-long",
+            codes::NAME_TOO_LONG,
             format!("the name {name:?} has more than {NAME_CHARS_MAX} characters; give a shorter one"),
         )),
         None => Ok(()),
@@ -31,7 +31,7 @@ fn names(request: &Request) -> Vec<&Name> {
         Request::Limit(limit::Request::Exact { takes, .. }) => takes.iter().map(|take| &take.limit).collect(),
         Request::Limit(limit::Request::Slots { asks, .. }) => asks.iter().map(|ask| &ask.limit).collect(),
         Request::Limit(limit::Request::Set { limit, .. }) => vec![limit],
-        // Whatever else names a row finds none.
+        // A name that is too long in another request finds no row.
         _ => Vec::new(),
     }
 }

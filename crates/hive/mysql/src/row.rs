@@ -1,11 +1,11 @@
-//! Columns as values: all of them come as text.
+//! Converts columns to values. The server sends all of them as text.
 
 use std::{fmt::Display, str::FromStr};
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     NodeId,
-    contract::{Counts, Event, Head, LeaseRow, NodeRow, Watched},
+    contract::{Counts, Event, Head, LeaseRow, NodeRow, WatchedNode},
 };
 
 use crate::{
@@ -19,7 +19,7 @@ pub(crate) const NODE: &str = "id, name, beat, beat_ms, ttl_ms, expires_ms, enga
 pub(crate) const WATCHED: &str = "id, beat, beat_ms, ttl_ms, expires_ms";
 pub(crate) const EVENT: &str = "version, at_ms, kind, node, lease, epoch, cause";
 
-/// Leases with their holders and heirs, in one statement; `filter` is about `l`.
+/// Selects leases with the rows of their holders and successors in one statement. `filter` is a condition on `l`.
 pub(crate) fn leases(hive: &str, filter: &str) -> String {
     format!(
         "select l.name, l.epoch, l.holder, l.heir, l.since_ms, l.cause, n.id is null,
@@ -36,22 +36,22 @@ pub(crate) fn text(row: &MySqlRow, column: usize) -> Result<Option<&str>, Error>
 }
 
 pub(crate) fn required(row: &MySqlRow, column: usize) -> Result<&str, Error> {
-    text(row, column)?.ok_or_else(|| misfit(column, "null"))
+    text(row, column)?.ok_or_else(|| invalid_value(column, "null"))
 }
 
-fn misfit(column: usize, why: impl Display) -> Error {
-    Error::Decode(format!("column {column} is not what this version writes: {why}").into())
+fn invalid_value(column: usize, why: impl Display) -> Error {
+    Error::Decode(format!("column {column} has a value that this version does not write: {why}").into())
 }
 
 fn parsed<T: FromStr<Err: Display>>(row: &MySqlRow, column: usize) -> Result<T, Error> {
-    required(row, column)?.parse().map_err(|error| misfit(column, error))
+    required(row, column)?.parse().map_err(|error| invalid_value(column, error))
 }
 
 fn parsed_or_null<T: FromStr<Err: Display>>(row: &MySqlRow, column: usize) -> Result<Option<T>, Error> {
-    text(row, column)?.map(|text| text.parse().map_err(|error| misfit(column, error))).transpose()
+    text(row, column)?.map(|text| text.parse().map_err(|error| invalid_value(column, error))).transpose()
 }
 
-/// The columns are signed, what they hold is not.
+/// Reads an unsigned number from a signed column.
 pub(crate) fn unsigned(row: &MySqlRow, column: usize) -> Result<u64, Error> {
     parsed::<i64>(row, column).map(|number| number.max(0).cast_unsigned())
 }
@@ -73,10 +73,11 @@ pub(crate) fn node_id_or_null(row: &MySqlRow, column: usize) -> Result<Option<No
 }
 
 fn names(row: &MySqlRow, column: usize) -> Result<Vec<Name>, Error> {
-    text(row, column)?.map_or(Ok(Vec::new()), |text| serde_json::from_str(text).map_err(|error| misfit(column, error)))
+    text(row, column)?
+        .map_or(Ok(Vec::new()), |text| serde_json::from_str(text).map_err(|error| invalid_value(column, error)))
 }
 
-pub(crate) fn head(row: &MySqlRow, nobody: Head) -> Result<Head, Error> {
+pub(crate) fn head(row: &MySqlRow, empty: Head) -> Result<Head, Error> {
     Ok(Head {
         origin: Some(node_id(row, 0)?.0),
         lineage: text(row, 1)?.map(str::to_owned),
@@ -92,7 +93,7 @@ pub(crate) fn head(row: &MySqlRow, nobody: Head) -> Result<Head, Error> {
             epoch: epoch(row, 10)?,
             counted_ms: unsigned(row, 11)?,
         },
-        ..nobody
+        ..empty
     })
 }
 
@@ -117,18 +118,18 @@ pub(crate) fn lease(row: &MySqlRow) -> Result<LeaseRow, Error> {
     Ok(LeaseRow {
         epoch: epoch(row, 1)?,
         holder: node_id_or_null(row, 2)?,
-        heir: node_id_or_null(row, 3)?,
+        successor: node_id_or_null(row, 3)?,
         since_ms: unsigned(row, 4)?,
         cause: required(row, 5)?.to_owned(),
         free: flag(row, 6)?,
-        heir_is_warm: names(row, 7)?.contains(&name),
+        successor_is_warm: names(row, 7)?.contains(&name),
         name,
     })
 }
 
-/// From `first` on.
-pub(crate) fn watched(row: &MySqlRow, first: usize) -> Result<Watched, Error> {
-    Ok(Watched {
+/// Reads the columns from `first` on.
+pub(crate) fn watched(row: &MySqlRow, first: usize) -> Result<WatchedNode, Error> {
+    Ok(WatchedNode {
         id: node_id(row, first)?,
         beat: unsigned(row, first + 1)?,
         heartbeat_ms: unsigned(row, first + 2)?,

@@ -1,11 +1,12 @@
-//! The hive's own tables and their numbered migrations.
+//! The hive's tables and their numbered migrations.
 //!
-//! The server commits around every statement that makes a table, so each of them may be repeated: two nodes that come
-//! first do the same.
+//! The server commits before and after every statement that creates a table. So each statement can be repeated, and two
+//! nodes may run the same migration at once.
 
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     message::Message,
     outcome::{self, Answer, Stop},
     row,
@@ -13,14 +14,15 @@ use crate::{
     session::{PLAIN, Session},
 };
 
-/// Hive time by the server's clock, as of the beginning of the statement: milliseconds since 2020, in no time zone.
+/// Hive time by the server's clock at the start of the statement: milliseconds since 2020, independent of the time
+/// zone.
 pub(crate) const HIVE_MS: &str = "timestampdiff(microsecond, '2020-01-01', utc_timestamp(6)) div 1000";
 
-/// Of hives, nodes, leases and limits.
+/// The longest name of a hive, node, lease or limit.
 pub(crate) const NAME_CHARS_MAX: usize = 191;
 pub(crate) const CAUSE_CHARS_MAX: usize = 500;
 
-/// `NAME`, `CAUSE`, `LONG`, `ID`, `KEY` and `TABLE` are written out by [`migrations`].
+/// [`migrations`] replaces `NAME`, `CAUSE`, `LONG`, `ID`, `KEY` and `TABLE`.
 const MIGRATIONS: [&[&str]; 1] = [&[
     "create table if not exists hive_node (
   hive       NAME not null,
@@ -113,7 +115,7 @@ const MIGRATIONS: [&[&str]; 1] = [&[
 
 const META: &str = "create table if not exists hive_meta (name NAME not null primary key, value NAME not null) TABLE";
 
-/// In the order in which they are made.
+/// The names of all tables, in the order in which they are created.
 pub const TABLES: [&str; 7] =
     ["hive_meta", "hive_node", "hive_lease", "hive_view", "hive_event", "hive_limit", "hive_share"];
 
@@ -121,16 +123,16 @@ pub(crate) fn version() -> usize {
     MIGRATIONS.len()
 }
 
-/// All that has to be made on a fresh database, for whoever makes it by hand.
+/// All statements for a fresh database, for an administrator who creates the tables by hand.
 pub fn ddl(flavour: Flavour) -> String {
-    let mut statements = vec![written_out(META, flavour)];
+    let mut statements = vec![expand_types(META, flavour)];
     statements.extend(migrations(flavour, 0));
     statements.push(record());
     statements.iter().map(|statement| format!("{statement};\n")).collect()
 }
 
 fn migrations(flavour: Flavour, from: usize) -> impl Iterator<Item = String> {
-    MIGRATIONS.iter().skip(from).flat_map(|statements| statements.iter()).map(move |text| written_out(text, flavour))
+    MIGRATIONS.iter().skip(from).flat_map(|statements| statements.iter()).map(move |text| expand_types(text, flavour))
 }
 
 fn record() -> String {
@@ -140,7 +142,7 @@ fn record() -> String {
     )
 }
 
-fn written_out(text: &str, flavour: Flavour) -> String {
+fn expand_types(text: &str, flavour: Flavour) -> String {
     let collation = flavour.collation();
     let words = [
         (" NAME", format!(" varchar({NAME_CHARS_MAX}) character set utf8mb4 collate {collation}")),
@@ -153,22 +155,22 @@ fn written_out(text: &str, flavour: Flavour) -> String {
     words.into_iter().fold(text.to_owned(), |text, (word, meaning)| text.replace(word, &meaning))
 }
 
-/// Tables of a newer version may mean something else.
+/// Refuses tables of a newer version, because their columns may have another meaning.
 pub(crate) async fn check(session: &mut Session) -> Answer<()> {
     let mut message = Message::default();
     message.add(PLAIN);
     let installed = message.add("select value from hive_meta where name = 'schema'");
-    let told = match session.tell(message).await {
-        Err(Stop::Sql(error)) if outcome::is_unmade(&error) => return Ok(()),
+    let told = match session.send(message).await {
+        Err(Stop::Sql(error)) if outcome::is_schema_missing(&error) => return Ok(()),
         told => told?,
     };
     match told.first(installed).map(|row| row::unsigned(row, 0)).transpose()? {
         Some(installed) if installed > version() as u64 => {
             let known = version();
             let said = format!(
-                "the hive's tables are of version {installed}, this program knows up to {known}: use a newer one"
+                "the hive's tables have version {installed}, this program knows up to {known}; use a newer one"
             );
-            Err(Failure::fatal("schema-too-new", said).into())
+            Err(Failure::fatal(codes::SCHEMA_TOO_NEW, said).into())
         }
         installed => {
             session.outdated = installed.is_some_and(|installed| installed < version() as u64);
@@ -177,14 +179,14 @@ pub(crate) async fn check(session: &mut Session) -> Answer<()> {
     }
 }
 
-/// Makes what is missing.
+/// Applies the missing migrations.
 pub(crate) async fn migrate(session: &mut Session) -> Answer<()> {
     let flavour = session.flavour();
     let mut message = Message::default();
     message.add(PLAIN);
-    message.add(written_out(META, flavour));
+    message.add(expand_types(META, flavour));
     let installed = message.add("select value from hive_meta where name = 'schema'");
-    let told = session.tell(message).await?;
+    let told = session.send(message).await?;
     let from = told
         .first(installed)
         .map(|row| row::required(row, 0))
@@ -193,14 +195,14 @@ pub(crate) async fn migrate(session: &mut Session) -> Answer<()> {
         .unwrap_or(0);
     let mut message = Message::default();
     message.add(PLAIN);
-    // Tables that were dropped under a version that says otherwise are made again.
+    // If a table was dropped though the version is current, all migrations run again and create it.
     for statement in migrations(flavour, if from < version() { from } else { 0 }) {
         message.add(statement);
     }
     if from < version() {
         message.add(record());
     }
-    session.tell(message).await?;
+    session.send(message).await?;
     session.outdated = false;
     Ok(())
 }

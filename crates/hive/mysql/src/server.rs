@@ -1,15 +1,16 @@
-//! What the server must be like, and how it says who it is.
+//! Checks that the server is suitable for a hive, and reads its lineage.
 
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     message::Message,
     outcome::Answer,
     row,
     session::{PLAIN, Session},
 };
 
-/// The two differ in what they call themselves, and in the names of collations.
+/// The kind of server. The two differ in how they identify themselves, and in the names of collations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flavour {
     Mysql,
@@ -17,7 +18,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// An expression: the lineage of the server that evaluates it. MariaDB has no identity of its own.
+    /// An SQL expression for the lineage of the server. MariaDB has no single identity variable.
     pub(crate) fn lineage(self) -> &'static str {
         match self {
             Flavour::Mysql => "@@global.server_uuid",
@@ -25,7 +26,7 @@ impl Flavour {
         }
     }
 
-    /// Compares bytes, trailing spaces included.
+    /// The collation that compares bytes, including trailing spaces.
     pub(crate) fn collation(self) -> &'static str {
         match self {
             Flavour::Mysql => "utf8mb4_0900_bin",
@@ -48,17 +49,17 @@ impl Flavour {
     }
 }
 
-/// What a server says about itself.
+/// What a server reports about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Server {
     pub flavour: Flavour,
     version: (u32, u32, u32),
-    /// Others that accept writes too, and do not wait for our row locks.
+    /// Why other servers accept writes too. They would not wait for our row locks.
     writers: Option<String>,
     durable: bool,
 }
 
-pub(crate) async fn look(session: &mut Session) -> Answer<Server> {
+pub(crate) async fn read_server(session: &mut Session) -> Answer<Server> {
     let mut message = Message::default();
     message.add(PLAIN);
     let version = message.add("select version()");
@@ -67,7 +68,7 @@ pub(crate) async fn look(session: &mut Session) -> Answer<Server> {
          ('wsrep_on', 'group_replication_single_primary_mode', 'innodb_flush_log_at_trx_commit')",
     );
     let cluster = message.add("show status like 'wsrep_cluster_size'");
-    let told = session.tell(message).await?;
+    let told = session.send(message).await?;
     let version = told.first(version).map(|row| row::required(row, 0)).transpose()?.unwrap_or_default().to_owned();
     let mut pairs = Vec::new();
     for row in told.rows(settings).iter().chain(told.rows(cluster)) {
@@ -94,7 +95,8 @@ fn read(version: &str, settings: &[(&str, &str)]) -> Server {
 }
 
 impl Server {
-    /// Whether leases are safe with it. `one_writer`: a person says that all nodes come to this server alone.
+    /// Refuses a server on which leases are not safe. With `one_writer`, the operator confirms that all nodes use only
+    /// this server.
     pub fn judge(&self, one_writer: bool) -> Result<(), Failure> {
         let Server { flavour, version, writers, .. } = self;
         if *version < flavour.oldest() {
@@ -102,16 +104,16 @@ impl Server {
             let (a, b, c) = flavour.oldest();
             let said =
                 format!("the server is {name} {major}.{minor}.{patch}; it must be {a}.{b}.{c} or newer, upgrade it");
-            return Err(Failure::fatal("server-too-old", said));
+            return Err(Failure::fatal(codes::SERVER_TOO_OLD, said));
         }
         if !self.durable {
-            let said = "the server may forget in a crash who holds what: it runs with innodb_flush_log_at_trx_commit other \
+            let said = "the server may lose committed leases in a crash: it runs with innodb_flush_log_at_trx_commit other \
                         than 1; set it to 1, also in the server's configuration";
-            return Err(Failure::fatal("not-durable", said));
+            return Err(Failure::fatal(codes::NOT_DURABLE, said));
         }
         match writers {
             Some(why) if !one_writer => Err(Failure::fatal(
-                "several-writers",
+                codes::SEVERAL_WRITERS,
                 format!(
                     "the server does not wait for the locks of others that write: {why}; send every node to one and the \
                      same server, and say so by `one-writer`"
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!(code("8.0.36", &group, false).as_deref(), Some("several-writers"));
     }
 
-    /// HV-51: a change of hands that can be lost is none.
+    /// HV-51: a server that can lose a transfer of a lease is not safe.
     #[test]
     fn hv_51_a_server_that_may_lose_what_it_has_committed_is_refused() {
         let judged = |value| read("8.0.36", &[("innodb_flush_log_at_trx_commit", value)]).judge(true);

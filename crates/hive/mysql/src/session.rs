@@ -1,9 +1,9 @@
 //! One connection, and the transactions on it.
 //!
-//! A change takes two messages: the first locks and reads, the second writes and commits; what is decided in between is
-//! decided under the locks. What can be said in one message is. Every message brings its own settings, so that nothing
-//! depends on a session that a pooler may exchange. A node that stands still between the two is cut off by the server,
-//! which lets go of its locks.
+//! A change takes two messages: the first locks and reads, the second writes and commits; the node decides in between,
+//! under the locks. Where one message is enough, only one is sent. Every message brings its own settings, so that
+//! nothing depends on a session, which a pooler may exchange. If a node stalls between the two messages, the server
+//! closes its connection and releases its locks.
 
 use futures_util::StreamExt;
 use honeyflow_event::{Epoch, Name};
@@ -15,15 +15,15 @@ use honeyflow_hive::{
 use crate::{
     driver::{AssertSqlSafe, Either, Error, Executor, MySqlConnection, raw_sql},
     literal::{self, signed},
-    message::{Answers, At, Message, Told},
+    message::{Answers, Message, StatementIndex, StatementResult},
     outcome::{self, Answer, Stop},
     row::{self, VIEW},
     schema::{CAUSE_CHARS_MAX, HIVE_MS},
     server::Flavour,
 };
 
-/// How long the server waits for a row that another transaction holds. A change of hands may wait for the leader's own
-/// transactions; a limit's bucket is never held for long.
+/// How long the server waits for a row that another transaction has locked. A transfer of a lease may wait for
+/// transactions of its holder; the bucket of a limit is never locked for long.
 pub(crate) const LEASE_LOCK_SECONDS: u32 = 3;
 pub(crate) const LIMIT_LOCK_SECONDS: u32 = 1;
 /// How long the server waits for the second message of a transaction.
@@ -34,22 +34,22 @@ pub(crate) struct Session {
     flavour: Flavour,
     /// The hive's name, as a literal.
     pub hive: String,
-    /// The tables are of an older version, as they were when it was opened.
+    /// Whether the tables had an older version when this connection was opened.
     pub outdated: bool,
-    /// A transaction is under way.
+    /// Whether a transaction is open.
     open: bool,
-    /// A message that commits was sent, and its end was not heard.
+    /// Whether a message that commits was sent and its result was not received.
     committing: bool,
 }
 
-/// What the server has told, what time it was there, and who it is.
-pub(crate) struct Heard {
+/// The results of a message, with the server's time and lineage.
+pub(crate) struct Response {
     answers: Answers,
     pub now_ms: u64,
     pub server: String,
 }
 
-impl std::ops::Deref for Heard {
+impl std::ops::Deref for Response {
     type Target = Answers;
 
     fn deref(&self) -> &Answers {
@@ -77,12 +77,12 @@ impl Session {
         self.flavour
     }
 
-    /// Whether what was asked last may have been done, though no good answer has come.
+    /// Whether the last message may have been committed, though no successful answer was received.
     pub fn may_have_committed(&self) -> bool {
         self.committing
     }
 
-    /// Locks and reads follow, in the order node, lease, view, limit.
+    /// Begins a transaction. The caller adds locks and reads, in the order node, lease, view, limit.
     pub fn begin(&self, lock_seconds: u32) -> Message {
         let mut message = Message::default();
         message.add(format!(
@@ -93,7 +93,7 @@ impl Session {
         message
     }
 
-    /// Reads follow, all of one moment.
+    /// Begins a read-only transaction. The caller adds reads, which all see one snapshot.
     pub fn snapshot(&self) -> Message {
         let mut message = Message::default();
         message.add(PLAIN);
@@ -102,64 +102,65 @@ impl Session {
         message
     }
 
-    /// Sends what [`Session::begin`] has begun. Time is told last: waiting for locks takes time.
-    pub async fn ask(&mut self, mut message: Message) -> Answer<Heard> {
+    /// Sends a message of [`Session::begin`]. It reads the time last, after the locks, because waiting for them takes
+    /// time.
+    pub async fn ask(&mut self, mut message: Message) -> Answer<Response> {
         self.open = true;
-        let standing = self.add_standing(&mut message);
-        let answers = self.tell(message).await?;
-        self.heard(answers, standing)
+        let standing = self.add_time_and_server(&mut message);
+        let answers = self.send(message).await?;
+        self.check_response(answers, standing)
     }
 
-    /// Sends what [`Session::snapshot`] has begun.
-    pub async fn read(&mut self, mut message: Message) -> Answer<Heard> {
+    /// Sends a message of [`Session::snapshot`].
+    pub async fn read(&mut self, mut message: Message) -> Answer<Response> {
         self.open = true;
-        let standing = self.add_standing(&mut message);
+        let standing = self.add_time_and_server(&mut message);
         message.add("commit");
-        let answers = self.tell(message).await?;
+        let answers = self.send(message).await?;
         self.open = false;
-        self.heard(answers, standing)
+        self.check_response(answers, standing)
     }
 
-    /// Ends the transaction within the message; reads may follow.
-    pub fn close(&self, message: &mut Message) {
+    /// Adds the commit to the message; reads may follow.
+    pub fn add_commit(&self, message: &mut Message) {
         message.commit();
         message.add(RESET);
     }
 
-    /// Sends what [`Session::close`] has ended.
-    pub async fn finish(&mut self, mut message: Message) -> Answer<Heard> {
+    /// Sends a message to which [`Session::add_commit`] has added the commit.
+    pub async fn finish(&mut self, mut message: Message) -> Answer<Response> {
         self.open = true;
-        let standing = self.add_standing(&mut message);
-        let answers = self.tell(message).await?;
+        let standing = self.add_time_and_server(&mut message);
+        let answers = self.send(message).await?;
         self.open = false;
-        self.heard(answers, standing)
+        self.check_response(answers, standing)
     }
 
-    /// The second message of a transaction, or its only one.
+    /// Commits: sends the second message of a transaction, or its only one.
     pub async fn commit(&mut self, mut message: Message) -> Answer<Answers> {
         self.open = true;
-        self.close(&mut message);
-        let answers = self.tell(message).await?;
+        self.add_commit(&mut message);
+        let answers = self.send(message).await?;
         self.open = false;
         Ok(answers)
     }
 
-    /// Whatever is still under way ends here, and leaves nothing.
-    pub async fn end(&mut self) -> Answer<()> {
+    /// Rolls back the transaction, if one is open.
+    pub async fn roll_back(&mut self) -> Answer<()> {
         if std::mem::take(&mut self.open) {
             let mut message = Message::default();
             message.add("rollback");
             message.add(RESET);
-            self.tell(message).await?;
+            self.send(message).await?;
         }
         Ok(())
     }
 
-    /// Statements as they are, outside of any rule of this file.
-    pub async fn tell(&mut self, message: Message) -> Answer<Answers> {
+    /// Sends a message as it is. It does not track whether a transaction is open.
+    pub async fn send(&mut self, message: Message) -> Answer<Answers> {
         let (text, commit) = message.into_parts();
         self.committing = commit.is_some();
-        let mut answers = vec![Told::default()];
+        let mut answers = vec![StatementResult::default()];
         let mut stream = self.connection.fetch_many(raw_sql(AssertSqlSafe(text)));
         while let Some(item) = stream.next().await {
             let answered = answers.len() - 1;
@@ -167,10 +168,10 @@ impl Session {
                 Ok(Either::Right(row)) => answers[answered].rows.push(row),
                 Ok(Either::Left(done)) => {
                     answers[answered].changed = done.rows_affected();
-                    answers.push(Told::default());
+                    answers.push(StatementResult::default());
                 }
                 Err(error) => {
-                    // The server stops at the first statement that fails: the commit was not reached, or has failed.
+                    // The server stops at the first statement that fails: the commit was not reached, or it failed.
                     let done = commit.is_some_and(|commit| answered > commit);
                     self.committing &= done || !outcome::is_answer(&error);
                     return Err(Stop::Sql(error));
@@ -182,40 +183,42 @@ impl Session {
         Ok(Answers::new(answers))
     }
 
-    fn add_standing(&self, message: &mut Message) -> At {
+    fn add_time_and_server(&self, message: &mut Message) -> StatementIndex {
         message.add(format!("select {HIVE_MS}, {}, @@global.read_only", self.flavour.lineage()))
     }
 
-    /// A replica tells of the past, and an account with many rights may even write there.
-    fn heard(&self, answers: Answers, standing: At) -> Answer<Heard> {
+    /// Refuses the results of a read-only server: a replica shows old data, and an account with many rights could even
+    /// write there.
+    fn check_response(&self, answers: Answers, standing: StatementIndex) -> Answer<Response> {
         let Some(row) = answers.first(standing) else { return Err(Stop::Sql(Error::RowNotFound)) };
         let (now_ms, server) = (row::unsigned(row, 0)?, row::required(row, 1)?.to_owned());
         if !matches!(row::text(row, 2)?, None | Some("0" | "OFF")) {
             return Err(Stop::ReadOnly);
         }
-        Ok(Heard { answers, now_ms, server })
+        Ok(Response { answers, now_ms, server })
     }
 
-    /// What time it is there, and who it is.
-    pub async fn standing(&mut self) -> Answer<Heard> {
+    /// Reads only the server's time and lineage.
+    pub async fn read_time_and_server(&mut self) -> Answer<Response> {
         let mut message = Message::default();
         message.add(PLAIN);
-        let standing = self.add_standing(&mut message);
-        let answers = self.tell(message).await?;
-        self.heard(answers, standing)
+        let standing = self.add_time_and_server(&mut message);
+        let answers = self.send(message).await?;
+        self.check_response(answers, standing)
     }
 
-    pub fn add_view(&self, message: &mut Message) -> At {
+    pub fn add_view(&self, message: &mut Message) -> StatementIndex {
         message.add(format!("select {VIEW} from hive_view where hive = {}", self.hive))
     }
 
-    /// After nodes and leases, before limits. Whoever holds it writes the next versions.
-    pub fn lock_view(&self, message: &mut Message) -> At {
+    /// Locks the view, after nodes and leases and before limits. The transaction that holds it writes the next
+    /// versions.
+    pub fn lock_view(&self, message: &mut Message) -> StatementIndex {
         message.add(format!("select {VIEW} from hive_view where hive = {} for update", self.hive))
     }
 
-    /// Until the transaction ends nobody takes the lease.
-    pub fn lock_fence(&self, message: &mut Message, fence: &Fence) -> At {
+    /// Locks the lease of the fence: no other node takes it until the transaction ends.
+    pub fn lock_fence(&self, message: &mut Message, fence: &Fence) -> StatementIndex {
         message.add(format!(
             "select epoch, holder from hive_lease where hive = {} and name = {} lock in share mode",
             self.hive,
@@ -223,8 +226,9 @@ impl Session {
         ))
     }
 
-    /// Hive time as it is, with the view that [`Session::lock_view`] has locked. None of these rows: it is made first.
-    pub fn log(&self, heard: &Heard, view: At) -> Answer<Log> {
+    /// Starts the log of events, after the version of the view that [`Session::lock_view`] has locked. If the view is
+    /// missing, it has to be made first.
+    pub fn log(&self, heard: &Response, view: StatementIndex) -> Answer<Log> {
         let head = heard.head(view)?;
         match head.origin {
             Some(_) => Ok(self.log_from(heard, head.version)),
@@ -232,11 +236,12 @@ impl Session {
         }
     }
 
-    pub fn log_from(&self, heard: &Heard, version: u64) -> Log {
+    pub fn log_from(&self, heard: &Response, version: u64) -> Log {
         Log { hive: self.hive.clone(), now_ms: heard.now_ms, version, rows: Vec::new() }
     }
 
-    /// The hive's one row, if there is none. Leases without it: something was lost.
+    /// Makes the view, the one row of the hive, if it is missing. Where leases exist without a view, rows were lost:
+    /// the lineage then begins now.
     pub async fn make_view(&mut self) -> Answer<()> {
         let (hive, server, origin) = (&self.hive, self.flavour.lineage(), uuid::Uuid::new_v4());
         let mut message = self.begin(LEASE_LOCK_SECONDS);
@@ -249,20 +254,20 @@ impl Session {
     }
 }
 
-/// Where nothing is committed by itself, a look would begin a transaction and leave it open.
+/// Turns autocommit on. Without it, a plain read would begin a transaction and leave it open.
 pub(crate) const PLAIN: &str = "set autocommit = 1, names utf8mb4";
 const RESET: &str = "set wait_timeout = default, innodb_lock_wait_timeout = default";
 
-impl Heard {
-    pub fn head(&self, view: At) -> Answer<Head> {
-        let nobody = Head { hive_ms: self.now_ms, server: self.server.clone(), ..Head::default() };
+impl Response {
+    pub fn head(&self, view: StatementIndex) -> Answer<Head> {
+        let empty = Head { hive_ms: self.now_ms, server: self.server.clone(), ..Head::default() };
         Ok(match self.first(view) {
-            Some(row) => row::head(row, nobody)?,
-            None => nobody,
+            Some(row) => row::head(row, empty)?,
+            None => empty,
         })
     }
 
-    pub fn holds(&self, fence: &Fence, at: At) -> Answer<bool> {
+    pub fn holds(&self, fence: &Fence, at: StatementIndex) -> Answer<bool> {
         let Some(row) = self.first(at) else { return Ok(false) };
         Ok(fence.holds(row::epoch(row, 0)?, row::node_id_or_null(row, 1)?))
     }
@@ -283,16 +288,16 @@ impl Log {
         let node = literal::id_or_null(node);
         let name = literal::text_or_null(lease.map(|(name, _)| &**name));
         let epoch = lease.map_or_else(|| "null".to_owned(), |(_, epoch)| signed(epoch.0).to_string());
-        let cause = literal::text(clipped(cause));
+        let cause = literal::text(cut_to_column(cause));
         self.rows.push(format!("({hive}, {version}, {at_ms}, '{kind}', {node}, {name}, {epoch}, {cause})"));
     }
 
-    /// Beyond every version that anyone can have seen.
-    pub fn jump(&mut self) {
+    /// Raises the version above every version that a node can have seen.
+    pub fn jump_version(&mut self) {
         self.version = self.version.max(self.now_ms.saturating_sub(1));
     }
 
-    /// `and`: more that changes in the same row.
+    /// Writes the events and the new version. `and` adds further changes of the view's row.
     pub fn write(self, message: &mut Message, and: &str) {
         let Log { hive, version, rows, .. } = self;
         if !rows.is_empty() || !and.is_empty() {
@@ -307,8 +312,8 @@ impl Log {
     }
 }
 
-/// A reason may be of any length; its column is not.
-pub(crate) fn clipped(cause: &str) -> &str {
+/// Cuts a cause to the length of its column.
+pub(crate) fn cut_to_column(cause: &str) -> &str {
     cause.char_indices().nth(CAUSE_CHARS_MAX).map_or(cause, |(end, _)| &cause[..end])
 }
 

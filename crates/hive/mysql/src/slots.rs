@@ -1,11 +1,11 @@
-//! Slots: how many of a limit each node has.
+//! Slots of a concurrency limit: how many each node has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use honeyflow_hive::{
     NodeId,
     bucket::Bucket,
-    contract::limit::{MICRO, Reply, Slots, SlotsHeld, Undefined},
+    contract::limit::{MICRO, Reply, Slots, SlotsHeld, UndefinedLimit},
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Session {
-    /// The node's row is locked: whoever buries it finds all that it has.
+    /// Locks the node's row, so that a node that removes it later finds all its slots.
     pub async fn slots(&mut self, node: NodeId, asks: &[Slots]) -> Answer<Reply> {
         let (hive, id) = (self.hive.clone(), literal::id(node));
         let ids: BTreeSet<BucketId> = asks.iter().map(|ask| (ask.limit.clone(), ask.key)).collect();
@@ -29,7 +29,7 @@ impl Session {
             let definitions = self.add_definitions(&mut message, asks.iter().map(|ask| &ask.limit));
             (definitions, self.lock_buckets(&mut message, &ids))
         });
-        // After the buckets' locks: what it sees is not older than they are.
+        // This runs after the buckets are locked, so that it does not read an older state.
         let shares = message
             .add(format!("select name, limit_key, has_u, seq from hive_share where hive = {hive} and node = {id}"));
         let heard = self.ask(message).await?;
@@ -43,10 +43,10 @@ impl Session {
             let id = (row::required(row, 0)?.into(), limit::key(row, 1)?);
             stored.insert(id, (row::unsigned(row, 2)? / MICRO, row::unsigned(row, 3)?));
         }
-        let mut held: Vec<Result<SlotsHeld, Undefined>> = Vec::new();
+        let mut held: Vec<Result<SlotsHeld, UndefinedLimit>> = Vec::new();
         for Slots { limit, key, seq, wants } in asks {
             let Some(definition) = defined.get(limit).and_then(|defined| defined.in_force(heard.now_ms)) else {
-                held.push(Err(Undefined));
+                held.push(Err(UndefinedLimit));
                 continue;
             };
             let id = (limit.clone(), *key);

@@ -1,30 +1,30 @@
-//! The view, its events, and where it comes from.
+//! The view with its version and events, and the lineage it belongs to.
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
     Fence, Reply,
-    contract::{Burial, Counts, Event, EventKind, Events, Head, Held, QUEEN, Refusal, View},
+    contract::{Counts, Event, EventKind, Events, Head, HeldLease, QUEEN, Refusal, Removal, View},
 };
 
 use crate::{
     limit,
     literal::{self, signed},
-    message::{At, Message},
+    message::{Message, StatementIndex},
     node,
     outcome::Answer,
     row::{self, EVENT, NODE},
     schema::HIVE_MS,
-    session::{Heard, LEASE_LOCK_SECONDS, Session, stale},
+    session::{LEASE_LOCK_SECONDS, Response, Session, stale},
 };
 
 impl Session {
-    /// What there is where nothing was made yet.
-    pub async fn nothing(&mut self) -> Answer<Head> {
-        let heard = self.standing().await?;
+    /// The head of a database without hive tables: only time and server are set.
+    pub async fn empty_head(&mut self) -> Answer<Head> {
+        let heard = self.read_time_and_server().await?;
         Ok(Head { hive_ms: heard.now_ms, server: heard.server, ..Head::default() })
     }
 
-    pub async fn whole(&mut self) -> Answer<Reply> {
+    pub async fn read_view(&mut self) -> Answer<Reply> {
         let hive = &self.hive;
         let mut message = self.snapshot();
         let view = self.add_view(&mut message);
@@ -55,10 +55,10 @@ impl Session {
         ));
         let heard = self.read(message).await?;
         let head = heard.head(view)?;
-        // Versions are unique and rise: as many as there should be means that none is missing.
+        // Versions are unique and rise by one: if the number of events is right, none is missing.
         let due = head.version.checked_sub(after).filter(|due| *due <= u64::from(max));
         if due != Some(heard.rows(events).len() as u64) {
-            return self.whole().await;
+            return self.read_view().await;
         }
         let events = Events {
             head,
@@ -84,7 +84,7 @@ impl Session {
         Ok(Reply::History(each::<Event>(&heard, events, row::event)?))
     }
 
-    fn add_tally(&self, message: &mut Message) -> At {
+    fn add_tally(&self, message: &mut Message) -> StatementIndex {
         message.add(format!(
             "select {HIVE_MS}, count(*), coalesce(sum(ready), 0), coalesce(sum(ready = 1 and engaged_ms > {HIVE_MS}), 0)
              from hive_node where hive = {} and expires_ms > {HIVE_MS}",
@@ -98,10 +98,10 @@ impl Session {
         let tally = self.add_tally(&mut message);
         let heard = self.read(message).await?;
         let counts = counted(&heard, tally, heard.head(view)?.counts, &[])?;
-        Ok(Reply::Counted { hive_ms: heard.now_ms, counts, published: false, buried: Vec::new() })
+        Ok(Reply::Counted { hive_ms: heard.now_ms, counts, published: false, removed: Vec::new() })
     }
 
-    pub async fn count(&mut self, fence: &Fence, every_ms: u64, burials: &[Burial]) -> Answer<Reply> {
+    pub async fn count(&mut self, fence: &Fence, every_ms: u64, burials: &[Removal]) -> Answer<Reply> {
         if &**fence.lease() != QUEEN {
             return Ok(stale(fence));
         }
@@ -117,9 +117,9 @@ impl Session {
             return Ok(stale(fence));
         }
         let (mut log, mut message) = (self.log(&heard, view)?, Message::default());
-        let dead = nodes.map_or(Ok(Vec::new()), |nodes| node::dead(&heard, nodes, burials))?;
+        let dead = nodes.map_or(Ok(Vec::new()), |nodes| node::dead_nodes(&heard, nodes, burials))?;
         if let Some(shares) = shares {
-            self.bury_those(&mut message, &mut log, &heard, shares, &dead)?;
+            self.add_removals(&mut message, &mut log, &heard, shares, &dead)?;
         }
         let last = heard.head(view)?.counts;
         let mut counts = counted(&heard, tally, last, &dead)?;
@@ -142,10 +142,10 @@ impl Session {
         }
         self.commit(message).await?;
         let buried = dead.iter().map(|dead| dead.burial.node).collect();
-        Ok(Reply::Counted { hive_ms: heard.now_ms, counts, published, buried })
+        Ok(Reply::Counted { hive_ms: heard.now_ms, counts, published, removed: buried })
     }
 
-    pub async fn missed(&mut self, fence: &Fence, cause: &str) -> Answer<Reply> {
+    pub async fn record_missed(&mut self, fence: &Fence, cause: &str) -> Answer<Reply> {
         let mut message = self.begin(LEASE_LOCK_SECONDS);
         let lease = self.lock_fence(&mut message, fence);
         let view = self.lock_view(&mut message);
@@ -160,7 +160,7 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    /// What is old is looked for without locks; those who write events at the other end do not notice.
+    /// Finds old rows without locks, so that transactions that write new events are not delayed.
     pub async fn sweep(
         &mut self,
         fence: &Fence,
@@ -183,7 +183,8 @@ impl Session {
             "select name, limit_key from hive_limit where hive = {hive} and {} limit {rows_max}",
             limit::is_idle(idle_ms)
         ));
-        // A node has none of them, and has not spoken of them for so long that nothing it said before can still come.
+        // Rows of nodes that hold no slots. Its last request must be `idle_ms` old, so that no earlier one can still
+        // arrive.
         let is_nothing = format!("has_u = 0 and until_ms + {} <= {HIVE_MS}", signed(idle_ms));
         let nothing = message.add(format!(
             "select name, limit_key, node from hive_share where hive = {hive} and {is_nothing} limit {rows_max}"
@@ -214,7 +215,7 @@ impl Session {
             )));
         }
         let answers = self.commit(message).await?;
-        let changed = |at: At| answers.changed(at);
+        let changed = |at: StatementIndex| answers.changed(at);
         Ok(Reply::Swept { events: events.map_or(0, changed), buckets: buckets.into_iter().map(changed).sum() })
     }
 
@@ -229,19 +230,19 @@ impl Session {
         let (hive, now_ms, lineage) = (&self.hive, heard.now_ms, literal::text(found));
         let mut message = Message::default();
         if head.origin.is_none() {
-            // Whoever makes it at the same time is met by its key.
+            // If another node makes the view at the same time, the primary key makes one of the two fail.
             let origin = uuid::Uuid::new_v4();
             message.add(format!("insert into hive_view(hive, origin, lineage) values ({hive}, '{origin}', {lineage})"));
         }
         let mut log = self.log_from(&heard, head.version);
-        log.jump();
+        log.jump_version();
         log.event(EventKind::Lineage, None, None, found);
         log.write(&mut message, &format!(", lineage = {lineage}, lineage_ms = {now_ms}"));
         self.commit(message).await?;
         Ok(Reply::Done)
     }
 
-    pub async fn behind(&mut self, lineage: &str, version: u64, seen: &[Held]) -> Answer<Reply> {
+    pub async fn report_behind(&mut self, lineage: &str, version: u64, seen: &[HeldLease]) -> Answer<Reply> {
         let hive = self.hive.clone();
         let mut message = self.begin(LEASE_LOCK_SECONDS);
         let view = self.lock_view(&mut message);
@@ -252,12 +253,12 @@ impl Session {
         let heard = self.ask(message).await?;
         let head = heard.head(view)?;
         let epochs = each(&heard, leases, |row| Ok((Name::from(row::required(row, 0)?), row::epoch(row, 1)?)))?;
-        let is_behind = |held: &Held| {
+        let is_behind = |held: &HeldLease| {
             let stored = epochs.iter().find(|(name, _)| *name == held.lease);
             stored.is_none_or(|(_, epoch)| *epoch < held.epoch)
         };
         let is_behind = head.version < version || seen.iter().any(is_behind);
-        // Another server's history is unknown anyway: it is recorded as new, and waited for.
+        // The history of another server is unknown anyway: the node records it as a new lineage and waits.
         if !is_behind || head.lineage.as_deref() != Some(lineage) || lineage != heard.server {
             return Ok(Reply::Refused(Refusal::Raced));
         }
@@ -275,7 +276,7 @@ impl Session {
             return Ok(Reply::Refused(Refusal::Raced));
         }
         let (mut log, mut message) = (self.log(&heard, view)?, Message::default());
-        log.jump();
+        log.jump_version();
         log.event(EventKind::Restored, None, None, cause);
         log.write(&mut message, &format!(", hold = null, lineage_ms = {}", heard.now_ms));
         self.commit(message).await?;
@@ -284,15 +285,15 @@ impl Session {
 }
 
 fn each<T>(
-    heard: &Heard,
-    at: At,
+    heard: &Response,
+    at: StatementIndex,
     read: impl Fn(&crate::driver::MySqlRow) -> Result<T, crate::driver::Error>,
 ) -> Answer<Vec<T>> {
     Ok(heard.rows(at).iter().map(read).collect::<Result<_, _>>()?)
 }
 
-/// Without those who are being buried; under epoch and time of what is published.
-fn counted(heard: &Heard, tally: At, last: Counts, buried: &[node::Dead<'_>]) -> Answer<Counts> {
+/// The counts without the nodes that are being removed. Epoch and time stay those of the published count.
+fn counted(heard: &Response, tally: StatementIndex, last: Counts, buried: &[node::DeadNode<'_>]) -> Answer<Counts> {
     let Some(row) = heard.first(tally) else { return Ok(last) };
     let now_ms = row::unsigned(row, 0)?;
     let alive: Vec<_> = buried.iter().filter(|dead| dead.expires_ms > now_ms).collect();

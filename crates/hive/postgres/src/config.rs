@@ -1,4 +1,4 @@
-//! How the database is reached.
+//! The options of the hive: the address of its database, its name and its timeout.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -6,7 +6,10 @@ use honeyflow_event::Name;
 use honeyflow_hive::contract::HIVE;
 use honeyflow_runtime::Failure;
 
-use crate::driver::{ConnectOptions, PgConnectOptions};
+use crate::{
+    codes,
+    driver::{ConnectOptions, PgConnectOptions},
+};
 
 /// ```
 /// let options = honeyflow_hive_postgres::Options::new("postgres://bee:secret@db/shop");
@@ -15,11 +18,11 @@ use crate::driver::{ConnectOptions, PgConnectOptions};
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// `postgres://user:password@host:5432/database`: of the primary, or of a pooler before it.
+    /// `postgres://user:password@host:5432/database`: the primary, or a pooler in front of it.
     pub url: String,
     /// Several hives may share a database.
     pub hive: Name,
-    /// For one request whose asker has no deadline of its own. The server may be gone without a word.
+    /// The deadline of one request, for callers that set none. A server may disappear without closing the connection.
     pub timeout: Duration,
 }
 
@@ -28,20 +31,20 @@ impl Options {
         Options { url: url.into(), hive: HIVE.into(), timeout: Duration::from_secs(10) }
     }
 
-    /// The address without its text in any message: it may hold a password.
+    /// Parses the address. No message repeats its text, because it may contain a password.
     pub(crate) fn address(&self) -> Result<PgConnectOptions, Failure> {
         let wanted = "write postgres://user:password@host:5432/database";
         let is_ours = ["postgres://", "postgresql://"].iter().any(|scheme| self.url.starts_with(scheme));
         if !is_ours {
-            let said = format!("the hive's address is not one of a PostgreSQL server; {wanted}");
-            return Err(Failure::fatal("bad-url", said));
+            let said = format!("the hive's address is not the address of a PostgreSQL server; {wanted}");
+            return Err(Failure::fatal(codes::BAD_URL, said));
         }
         let connect = PgConnectOptions::from_str(&self.url).map_err(|error| {
-            Failure::fatal("bad-url", format!("the hive's address cannot be read: {error}; {wanted}"))
+            Failure::fatal(codes::BAD_URL, format!("the hive's address cannot be read: {error}; {wanted}"))
         })?;
         Ok(connect
             .application_name(&format!("honeyflow hive {}", self.hive))
-            // A pooler between us and the server refuses what it does not know, and keeps no statements for us.
+            // A pooler in between refuses parameters that it does not know, and keeps no prepared statements for us.
             .extra_float_digits(None)
             .statement_cache_capacity(0)
             .disable_statement_logging())

@@ -1,9 +1,9 @@
-//! What a node's role may do, as statements for whoever makes the tables under another role.
+//! The rights that a node's role needs, as statements for an administrator who creates the tables under another role.
 
 use crate::{literal, schema};
 
-/// The hive's tables, and nothing else: no superuser, no replication. The functions tell which server this is; all may
-/// call them, unless somebody has taken that away.
+/// Grants the hive's tables and nothing else: no superuser, no replication. The functions identify the server; every
+/// role may call them, unless an administrator has revoked that.
 pub fn for_honeyflow(role: &str) -> String {
     let role = literal::name(role);
     let tables = schema::tables().collect::<Vec<_>>().join(", ");

@@ -1,4 +1,5 @@
-//! What all statements of one hive have in common: its name, its time, the server it runs on, and how a change is noted.
+//! The parts that all statements of one hive share: its name, its time, the server's lineage, and the SQL that writes
+//! events.
 
 use std::{
     sync::{
@@ -12,19 +13,21 @@ use honeyflow_hive::{Fence, NodeId, Reply, Request, fence, horizon::Horizon};
 
 use crate::{literal, script::Script};
 
-/// Hive time, read when it is needed and not when the transaction began: waiting for a lock takes time.
+/// Hive time at the moment of evaluation, not at the start of the transaction: the transaction may have waited for a
+/// lock.
 pub(crate) const NOW: &str = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint - 1577836800000";
 
-/// Which history this server writes: its identity, and the timeline of its log. The control file would show the old
-/// timeline until the first checkpoint after a promotion. A standby cannot say, and is refused by that.
+/// The lineage of the server: its identity and the timeline of its write-ahead log. The control file would show the old
+/// timeline until the first checkpoint after a promotion. On a standby the expression fails, and so the hive refuses
+/// it.
 pub(crate) const SERVER: &str = "(select system_identifier::text from pg_control_system())
     || '-' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)";
 
-/// Until a node has joined and said otherwise.
+/// The time to live that is assumed until a node joins with its own.
 const TTL_MS: u64 = 6_000;
 
 pub(crate) struct Hive {
-    /// As a constant.
+    /// The hive's name as an SQL literal.
     name: String,
     label: String,
     ttl_ms: AtomicU64,
@@ -45,19 +48,23 @@ impl Hive {
         &self.name
     }
 
-    /// The node that uses this hive lives by this.
-    pub fn lives_by(&self, ttl_ms: u64) {
+    /// Sets the time to live of the node that uses this hive.
+    pub fn set_ttl(&self, ttl_ms: u64) {
         self.ttl_ms.store(ttl_ms, Ordering::Relaxed);
     }
 
-    /// No other node's row ends before.
+    /// The hive time before which no other node's row expires.
     pub fn horizon_ms(&self, node: NodeId) -> u64 {
-        self.horizon.lock().unwrap_or_else(PoisonError::into_inner).begins_ms(node)
+        self.horizon.lock().unwrap_or_else(PoisonError::into_inner).scan_from_ms(node)
     }
 
-    pub fn heard(&self, request: &Request, reply: &Reply) {
+    pub fn on_reply(&self, request: &Request, reply: &Reply) {
         if let (Request::Beat { node, .. }, Reply::Beat(status)) = (request, reply) {
-            self.horizon.lock().unwrap_or_else(PoisonError::into_inner).told(*node, status, Instant::now());
+            self.horizon.lock().unwrap_or_else(PoisonError::into_inner).on_heartbeat_reply(
+                *node,
+                status,
+                Instant::now(),
+            );
         }
     }
 
@@ -65,30 +72,32 @@ impl Hive {
         Duration::from_millis(self.ttl_ms.load(Ordering::Relaxed))
     }
 
-    /// Longer than a beat waits for its answer, and shorter than it is a member without one.
-    pub fn knocks_every(&self) -> Duration {
+    /// How long to wait for a connection before starting a further attempt. This is longer than a heartbeat waits for
+    /// its answer, and shorter than the time to live.
+    pub fn reconnect_every(&self) -> Duration {
         (self.ttl() / 2).max(Duration::from_secs(1))
     }
 
-    /// Whoever takes a lease waits for those who act under it, for so long: nobody waits for the answer any more then.
-    pub fn patience(&self) -> Duration {
+    /// How long a transfer of a lease waits for transactions under that lease. After this time the caller no longer
+    /// waits for the answer.
+    pub fn lease_lock_wait(&self) -> Duration {
         self.ttl() / 2
     }
 
-    pub fn patient(&self) -> Script {
-        Script::change(self.patience())
+    pub fn patient_change(&self) -> Script {
+        Script::change(self.lease_lock_wait())
     }
 
     pub fn change(&self) -> Script {
         Script::change(self.ttl() / 3)
     }
 
-    /// Which of the leases' terms are not over, locked until the end of the transaction.
+    /// A statement that returns the lease if its term still holds, and locks it until the end of the transaction.
     pub fn fence(&self, fence: &Fence) -> String {
         fence::postgres(&self.label, [fence], "name")
     }
 
-    /// The same as a condition.
+    /// The same comparison as an SQL condition.
     pub fn holds(&self, fence: &Fence) -> String {
         let (hive, lease, holder) = (&self.name, literal::text(fence.lease()), literal::node(fence.holder()));
         let epoch = literal::number(fence.epoch().0);
@@ -97,9 +106,10 @@ impl Hive {
         )
     }
 
-    /// For a `with` that has `t(now)` and `changes(place, kind, node, lease, epoch, cause)`: the version goes up by one for
-    /// each of them, and this is why. Nobody else gets a version until this transaction has ended.
-    pub fn noted(&self) -> String {
+    /// Parts of a `with` that has `t(now)` and `changes(place, kind, node, lease, epoch, cause)`: they raise the
+    /// version by one for each change and write its event. No other transaction gets a version until this one has
+    /// ended.
+    pub fn write_events(&self) -> String {
         let hive = &self.name;
         format!(
             "bump as (update hive_view set version = version + (select count(*) from changes)
@@ -110,7 +120,8 @@ impl Hive {
         )
     }
 
-    /// The view, if there is none. Where leases stand without one, nobody knows what has happened.
+    /// Makes the view if it is missing. Where leases exist without a view, the history is unknown: the lineage begins
+    /// now.
     pub fn make_view(&self) -> String {
         let hive = &self.name;
         format!(
@@ -125,12 +136,12 @@ impl Hive {
     }
 }
 
-/// `t(now)`: one instant for a whole statement.
+/// `t(now)`: one instant for the whole statement.
 pub(crate) fn clock() -> String {
     format!("t as materialized (select {NOW} as now)")
 }
 
-/// `t(now, server)`.
+/// `t(now, server)`: one instant and the lineage of the server, for the whole statement.
 pub(crate) fn clock_and_server() -> String {
     format!("t as materialized (select {NOW} as now, {SERVER} as server)")
 }

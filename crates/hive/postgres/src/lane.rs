@@ -1,5 +1,5 @@
-//! Requests of one kind and the few connections that serve them. A connection belongs to one request at a time; if
-//! whoever has asked stops waiting, it is dropped: what has become of the request nobody knows.
+//! A lane: the requests of one kind and the few connections that serve them. A connection serves one request at a time.
+//! If the caller stops waiting, the connection is dropped, because the outcome of its request is unknown.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,19 +12,20 @@ use tokio::{
 };
 
 use crate::{
-    answer::{self, Asking, Found},
+    answer::{self, Plan, ReadOutcome},
+    codes,
     driver::{ConnectOptions, Error, PgConnectOptions, PgConnection},
     hive::Hive,
     outcome, schema,
-    session::{self, within},
+    session::{self, with_timeout},
 };
 
-/// A connection that nobody has needed for so long is closed: servers have few.
+/// A connection that was idle for this long is closed, because servers accept few connections.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 const VERSION_MIN: u32 = 130_000;
-/// Connections that are being made for one request.
+/// The largest number of concurrent connection attempts for one request.
 const ATTEMPTS_MAX: usize = 3;
-/// How often a transaction that met another one is begun again.
+/// How often a transaction is retried after a collision with another one.
 const TRIES_MAX: u32 = 5;
 
 pub(crate) struct Job {
@@ -32,15 +33,15 @@ pub(crate) struct Job {
     pub answer: oneshot::Sender<Result<Reply, Failure>>,
 }
 
-/// What all lanes of a hive know.
-pub(crate) struct Place {
+/// What all lanes of a hive share.
+pub(crate) struct LaneContext {
     pub hive: Hive,
     pub address: PgConnectOptions,
     pub timeout: Duration,
 }
 
-/// Until every handle of the hive is gone and all is answered.
-pub(crate) async fn serve(place: Arc<Place>, mut queue: mpsc::Receiver<Job>, connections_max: usize) {
+/// Serves the queue until every handle of the hive is dropped and all requests are answered.
+pub(crate) async fn serve(place: Arc<LaneContext>, mut queue: mpsc::Receiver<Job>, connections_max: usize) {
     let mut running = FuturesUnordered::new();
     let mut idle: Vec<(PgConnection, Instant)> = Vec::new();
     let mut tidy = tokio::time::interval(IDLE_MAX / 4);
@@ -53,7 +54,7 @@ pub(crate) async fn serve(place: Arc<Place>, mut queue: mpsc::Receiver<Job>, con
             job = queue.recv(), if running.len() < connections_max => match job {
                 Some(job) => {
                     let connection = idle.pop().map(|(connection, _)| connection);
-                    running.push(attend(Arc::clone(&place), connection, job));
+                    running.push(answer_job(Arc::clone(&place), connection, job));
                 }
                 None => break,
             },
@@ -63,16 +64,16 @@ pub(crate) async fn serve(place: Arc<Place>, mut queue: mpsc::Receiver<Job>, con
     while running.next().await.is_some() {}
 }
 
-/// Answers one request; gives the connection back if it is of use.
-async fn attend(place: Arc<Place>, connection: Option<PgConnection>, job: Job) -> Option<PgConnection> {
+/// Answers one request. Returns the connection if it can be used again.
+async fn answer_job(place: Arc<LaneContext>, connection: Option<PgConnection>, job: Job) -> Option<PgConnection> {
     let Job { request, mut answer } = job;
-    // Asked for by someone who has gone: a beat or a take that nobody hears of must not happen late.
+    // The caller no longer waits. A heartbeat or a take must not happen late, as no node would learn of it.
     if answer.is_closed() {
         return connection;
     }
     let connection = match connection {
         Some(connection) => connection,
-        // Not given up with the request: the next one needs it too.
+        // The connection attempt continues even if the caller gives up: the next request needs the connection too.
         None => match place.connect().await {
             Ok(connection) => connection,
             Err(failure) => {
@@ -94,28 +95,28 @@ async fn attend(place: Arc<Place>, connection: Option<PgConnection>, job: Job) -
     }
 }
 
-impl Place {
+impl LaneContext {
     async fn connect(&self) -> Result<PgConnection, Failure> {
-        let connection = within(self.timeout, self.attempts()).await;
+        let connection = with_timeout(self.timeout, self.connect_hedged()).await;
         let connection = connection.map_err(|error| outcome::failure(&error, "reach the hive's database"))?;
         match connection.server_version_num() {
             Some(version) if version < VERSION_MIN => {
                 let said = format!("the server is PostgreSQL {}; it must be 13 or newer, upgrade it", version / 10_000);
-                Err(Failure::fatal("server-too-old", said))
+                Err(Failure::fatal(codes::SERVER_TOO_OLD, said))
             }
             _ => Ok(connection),
         }
     }
 
-    /// A server that is slow is given its time; but one that could not be heard a moment ago may answer a new knock at
-    /// once, and the old one much later.
-    async fn attempts(&self) -> Result<PgConnection, Error> {
+    /// Starts further attempts while the first is still pending. A slow server gets its time; but a server that was
+    /// unreachable a moment ago may answer a new attempt at once and the old one much later.
+    async fn connect_hedged(&self) -> Result<PgConnection, Error> {
         let mut attempts = FuturesUnordered::new();
         loop {
             attempts.push(self.address.connect());
             tokio::select! {
                 Some(result) = attempts.next() => return result,
-                () = tokio::time::sleep(self.hive.knocks_every()), if attempts.len() < ATTEMPTS_MAX => {}
+                () = tokio::time::sleep(self.hive.reconnect_every()), if attempts.len() < ATTEMPTS_MAX => {}
             }
         }
     }
@@ -125,15 +126,15 @@ impl Place {
         mut connection: PgConnection,
         request: Request,
     ) -> (Option<PgConnection>, Result<Reply, Failure>) {
-        // The server ends the longest wait by itself; this is for one that says nothing.
-        let timeout = self.timeout.max(self.hive.patience() + Duration::from_secs(1));
-        match within(timeout, self.answer(&mut connection, request)).await {
+        // The server ends lock waits by itself; this timeout is for a server that does not answer.
+        let timeout = self.timeout.max(self.hive.lease_lock_wait() + Duration::from_secs(1));
+        match with_timeout(timeout, self.answer(&mut connection, request)).await {
             Ok((is_of_use, result)) => (is_of_use.then_some(connection), result),
             Err(error) => (None, Err(outcome::failure(&error, "ask the hive"))),
         }
     }
 
-    /// Whether the connection is of use, and the answer.
+    /// Returns whether the connection can be used again, and the answer.
     async fn answer(
         &self,
         connection: &mut PgConnection,
@@ -142,26 +143,26 @@ impl Place {
         let (mut tries, mut made) = (0, false);
         loop {
             let script = match self.hive.ask(&request) {
-                Ok(Asking::Ask(script)) => script,
-                Ok(Asking::Known(reply)) => return Ok((true, Ok(reply))),
+                Ok(Plan::Ask(script)) => script,
+                Ok(Plan::Known(reply)) => return Ok((true, Ok(reply))),
                 Err(failure) => return Ok((true, Err(failure))),
             };
-            let error = match session::play(connection, script).await {
+            let error = match session::run_script(connection, script).await {
                 Ok(answers) => match answer::read(&request, &answers) {
-                    Ok(Found::Reply(reply)) => {
-                        self.hive.heard(&request, &reply);
+                    Ok(ReadOutcome::Reply(reply)) => {
+                        self.hive.on_reply(&request, &reply);
                         return Ok((true, Ok(reply)));
                     }
-                    Ok(Found::Unfit(failure)) => return Ok((true, Err(failure))),
-                    Ok(Found::Outdated) if !made => {
+                    Ok(ReadOutcome::Unfit(failure)) => return Ok((true, Err(failure))),
+                    Ok(ReadOutcome::Outdated) if !made => {
                         made = true;
                         if let Err(failure) = make_tables(connection).await {
                             return Ok(failure);
                         }
                         continue;
                     }
-                    Ok(Found::Outdated) => return Ok((true, Err(changing()))),
-                    Ok(Found::Gap) => {
+                    Ok(ReadOutcome::Outdated) => return Ok((true, Err(tables_changing()))),
+                    Ok(ReadOutcome::Gap) => {
                         request = Request::View;
                         continue;
                     }
@@ -170,14 +171,14 @@ impl Place {
                 Err(error) => error,
             };
             let is_of_use = session::roll_back(connection, &error).await;
-            // What was undone may be done again; what is unknown may not.
+            // A transaction that was rolled back may be repeated; one whose outcome is unknown may not.
             if is_of_use && outcome::is_collision(&error) && tries < TRIES_MAX {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(3) * tries).await;
             } else if is_of_use && outcome::is_missing_table(&error) && !made {
                 made = true;
-                if !answer::makes(&request) {
-                    return Ok((true, self.nothing(connection, &request).await));
+                if !answer::creates_tables(&request) {
+                    return Ok((true, self.answer_without_tables(connection, &request).await));
                 }
                 if let Err(failure) = make_tables(connection).await {
                     return Ok(failure);
@@ -188,21 +189,21 @@ impl Place {
         }
     }
 
-    async fn nothing(&self, connection: &mut PgConnection, request: &Request) -> Result<Reply, Failure> {
+    async fn answer_without_tables(&self, connection: &mut PgConnection, request: &Request) -> Result<Reply, Failure> {
         let doing = request.doing();
-        let answers = session::play(connection, self.hive.ask_nothing()).await;
+        let answers = session::run_script(connection, self.hive.ask_time_and_server()).await;
         let answers = answers.map_err(|error| outcome::failure(&error, doing))?;
-        answer::nothing(request, &answers).map_err(|stop| stop.failure(doing))
+        answer::reply_without_tables(request, &answers).map_err(|stop| stop.failure(doing))
     }
 }
 
-/// If that fails: whether the connection is of use, and why.
+/// Creates or migrates the tables. The error says whether the connection can be used again, and what failed.
 async fn make_tables(connection: &mut PgConnection) -> Result<(), (bool, Result<Reply, Failure>)> {
     let Err(error) = schema::migrate(connection).await else { return Ok(()) };
     let is_of_use = session::roll_back(connection, &error).await;
     Err((is_of_use, Err(outcome::failure(&error, "make the hive's tables"))))
 }
 
-fn changing() -> Failure {
-    Failure::retry("hive-busy", "join the hive: its tables are being changed, it is tried again")
+fn tables_changing() -> Failure {
+    Failure::retry(codes::HIVE_BUSY, "join the hive: another node changes its tables, the join is retried")
 }

@@ -1,16 +1,17 @@
-//! Leases: look, and every change of hands as one compare-and-set.
+//! Leases: reads, and every transfer from one holder to another as one compare-and-set.
 //!
-//! A change locks its leases first, in the order of their names, and judges in a statement of its own: what that one
-//! reads can no longer change. Had it waited in the middle, it would judge by what was true before it waited.
+//! A change first locks its leases, in the order of their names, and then compares in a separate statement: what that
+//! statement reads can no longer change. If it had to wait for a lock itself, it would compare with an old snapshot.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply,
-    contract::{Claim, EventKind, Held, Mint, Refusal},
+    contract::{Claim, EventKind, HeldLease, Mint, Refusal},
 };
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     driver::Error,
     hive::{Hive, NOW, clock, clock_and_server},
     literal::{node as id_of, number, rows, text},
@@ -19,9 +20,9 @@ use crate::{
     script::{Answers, Script},
 };
 
-/// Who gets a lease, and from whom.
+/// Which node gets a lease, and from which node.
 #[derive(Clone, Copy)]
-pub(crate) enum Hands {
+pub(crate) enum Transfer {
     Take { node: NodeId },
     Over { node: NodeId, heir: NodeId },
 }
@@ -53,29 +54,29 @@ impl Hive {
         format!("select 1 from hive_lease where hive = {hive} and name in ({names}) order by name for no key update")
     }
 
-    /// Take and hand-over differ in what they compare and in who must be fit.
-    pub fn mint(&self, hands: Hands, claims: &[Claim], cause: &str, mint: &Mint) -> Option<Script> {
+    /// Mints epochs for a take or a hand-over. The two differ in what they compare and in which node must be eligible.
+    pub fn mint(&self, hands: Transfer, claims: &[Claim], cause: &str, mint: &Mint) -> Option<Script> {
         if claims.is_empty() {
             return None;
         }
-        let (hive, t, noted, cause) = (self.name(), clock_and_server(), self.noted(), text(cause));
+        let (hive, t, noted, cause) = (self.name(), clock_and_server(), self.write_events(), text(cause));
         let (holder, kind, anyway) = match hands {
-            Hands::Take { node } => (node, EventKind::Taken, false),
-            Hands::Over { node, heir } => (heir, EventKind::HandedOver, heir == node),
+            Transfer::Take { node } => (node, EventKind::Taken, false),
+            Transfer::Over { node, heir } => (heir, EventKind::HandedOver, heir == node),
         };
         let compared = match hands {
-            Hands::Take { .. } => format!(
+            Transfer::Take { .. } => format!(
                 "(l.holder is null or not exists (select 1 from hive_node n where n.hive = {hive} and n.id = l.holder))"
             ),
-            Hands::Over { node, .. } => format!("l.holder = {}", id_of(node)),
+            Transfer::Over { node, .. } => format!("l.holder = {}", id_of(node)),
         };
         let (holder, lineage, watched, max) = (id_of(holder), text(&mint.lineage), mint.watched, Epoch::MAX.0);
         let asked = rows(claims.iter().enumerate().map(|(n, Claim { lease, epoch, floor })| {
             format!("{n}, {}, {}, {}", text(lease), number(epoch.0), number(floor.0))
         }));
         let script = self
-            .patient()
-            // Its beats go on; its burial waits.
+            .patient_change()
+            // Its heartbeats continue; its removal waits.
             .run(format_args!("select 1 from hive_node where hive = {hive} and id = {holder} for key share"))
             .run(self.lock_leases(claims.iter().map(|claim| &claim.lease)))
             .run(self.lock_view());
@@ -105,18 +106,18 @@ impl Hive {
         )))
     }
 
-    pub fn release(&self, node: NodeId, held: &[Held], cause: &str) -> Option<Script> {
+    pub fn release(&self, node: NodeId, held: &[HeldLease], cause: &str) -> Option<Script> {
         if held.is_empty() {
             return None;
         }
-        let (hive, t, noted, node, cause) = (self.name(), clock(), self.noted(), id_of(node), text(cause));
+        let (hive, t, noted, node, cause) = (self.name(), clock(), self.write_events(), id_of(node), text(cause));
         let kind = EventKind::Released;
         let asked = rows(
             held.iter()
                 .enumerate()
-                .map(|(n, Held { lease, epoch })| format!("{n}, {}, {}", text(lease), number(epoch.0))),
+                .map(|(n, HeldLease { lease, epoch })| format!("{n}, {}, {}", text(lease), number(epoch.0))),
         );
-        let script = self.patient().run(self.lock_leases(held.iter().map(|held| &held.lease)));
+        let script = self.patient_change().run(self.lock_leases(held.iter().map(|held| &held.lease)));
         Some(script.ask(format_args!(
             "with {t}, asked(n, name, epoch) as (values {asked}),
              freed as (update hive_lease l set holder = null, heir = null, since_ms = t.now, cause = {cause}
@@ -129,7 +130,7 @@ impl Hive {
         )))
     }
 
-    pub fn set_heir(&self, fence: &Fence, heir: Option<NodeId>) -> Script {
+    pub fn set_successor(&self, fence: &Fence, heir: Option<NodeId>) -> Script {
         let (hive, t, lease, holds) = (self.name(), clock(), text(fence.lease()), self.holds(fence));
         let (heir, fit) = match heir.map(id_of) {
             Some(heir) => {
@@ -149,16 +150,16 @@ impl Hive {
     }
 }
 
-pub(crate) fn looked(answers: &Answers) -> Result<Reply, Error> {
+pub(crate) fn read_leases(answers: &Answers) -> Result<Reply, Error> {
     let leases = answers.lines(1).map(Line::lease_row).collect::<Result<_, _>>()?;
     Ok(Reply::Leases { hive_ms: answers.line(0)?.number(0)?, leases })
 }
 
-pub(crate) fn minted(answers: &Answers) -> Result<Reply, Stop> {
+pub(crate) fn read_minted(answers: &Answers) -> Result<Reply, Stop> {
     let line = answers.line(0)?;
     if let Some(lease) = line.text_or_null(3)? {
         let said = format!("lease {lease}: its next epoch is beyond 2^40");
-        return Err(Failure::fatal("epoch-too-large", said).into());
+        return Err(Failure::fatal(codes::EPOCH_TOO_LARGE, said).into());
     }
     let won: Vec<(Name, i64)> = line.json(2)?.unwrap_or_default();
     let refusal = match line.text_or_null(0)? {
@@ -168,18 +169,18 @@ pub(crate) fn minted(answers: &Answers) -> Result<Reply, Stop> {
         Some(_) => Refusal::Unfit,
         None if won.is_empty() => Refusal::Raced,
         None => {
-            let held = |(lease, epoch): (Name, i64)| Held { lease, epoch: Epoch(unsigned(epoch)) };
+            let held = |(lease, epoch): (Name, i64)| HeldLease { lease, epoch: Epoch(unsigned(epoch)) };
             return Ok(Reply::Taken(won.into_iter().map(held).collect()));
         }
     };
     Ok(Reply::Refused(refusal))
 }
 
-pub(crate) fn released(answers: &Answers) -> Result<Reply, Error> {
+pub(crate) fn read_released(answers: &Answers) -> Result<Reply, Error> {
     Ok(Reply::Released(answers.lines(0).map(|line| line.text(0).map(Name::from)).collect::<Result<_, _>>()?))
 }
 
-pub(crate) fn heir_set(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
+pub(crate) fn read_set_successor(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
     let line = answers.line(0)?;
     Ok(match (line.flag(0)?, line.flag(1)?) {
         (false, _) => stale(fence),

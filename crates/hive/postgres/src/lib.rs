@@ -1,12 +1,15 @@
-//! The hive on PostgreSQL 13 and newer: beside the application's tables, or in a database of its own.
+//! The hive on PostgreSQL 13 and newer, beside the application's tables or in a separate database.
 //!
-//! Every request is one message with a whole transaction in it ([`script`]), so that nothing depends on a session and no
-//! lock is held while anything travels; a pooler in transaction mode may stand in between. Beats have a connection of
-//! their own, and all of it a thread of its own: neither polls, nor limits, nor a busy runtime can delay them.
+//! Every request is one message that contains a whole transaction ([`script`]). So nothing depends on a session, no
+//! lock is held during a network round trip, and a pooler in transaction mode may stand in between. Heartbeats have
+//! their own connection, and the hive has its own thread: neither polls, nor limits, nor a busy runtime can delay a
+//! heartbeat.
 //!
-//! Opening makes nothing and asks nobody; the first join makes the tables. A server that is down is waited for.
+//! Opening creates nothing and contacts no server; the first join creates the tables. If the server is down, requests
+//! fail with `Retry` until it is back.
 
 mod answer;
+pub mod codes;
 mod config;
 mod driver;
 pub mod grants;
@@ -35,25 +38,26 @@ use tokio::sync::{mpsc, oneshot};
 pub use config::Options;
 
 use hive::Hive;
-use lane::{Job, Place};
+use lane::{Job, LaneContext};
 
-/// Requests waiting for a connection; more than this is a storm.
+/// How many requests may wait for a connection; more than this is a storm.
 const QUEUE_MAX: usize = 1024;
-/// Changes of hands wait for those who act under a lease; the others need not wait for them.
+/// Connections for changes. A transfer of a lease waits for transactions under that lease; with several connections,
+/// other changes need not wait behind it.
 const CHANGES: usize = 3;
 const LIMITS: usize = 4;
 
-/// Its thread and its connections end once it is dropped.
+/// The hive of one PostgreSQL database. Its thread and its connections end when it is dropped.
 pub struct PostgresHive {
     beats: mpsc::Sender<Job>,
     changes: mpsc::Sender<Job>,
     limits: mpsc::Sender<Job>,
 }
 
-/// The hive of the default name in the database at `url`.
+/// Opens the hive of the default name in the database at `url`.
 ///
 /// # Errors
-/// If `url` is no address of a PostgreSQL server. One that is down is no error: requests fail until it is there.
+/// If `url` is not the address of a PostgreSQL server. A server that is down is no error: requests fail until it is up.
 #[expect(clippy::unused_async, reason = "a hive is opened in the same way on every backend, and some have to ask")]
 pub async fn open(url: &str) -> Result<Arc<dyn HiveStore>, Failure> {
     Ok(Arc::new(PostgresHive::open(&Options::new(url))?))
@@ -61,15 +65,18 @@ pub async fn open(url: &str) -> Result<Arc<dyn HiveStore>, Failure> {
 
 impl PostgresHive {
     /// # Errors
-    /// If the address cannot be read, or no thread can be had.
+    /// If the address cannot be parsed, or no thread can be started.
     pub fn open(options: &Options) -> Result<PostgresHive, Failure> {
-        let place =
-            Arc::new(Place { hive: Hive::new(&options.hive), address: options.address()?, timeout: options.timeout });
+        let place = Arc::new(LaneContext {
+            hive: Hive::new(&options.hive),
+            address: options.address()?,
+            timeout: options.timeout,
+        });
         let (beats, beating) = mpsc::channel(QUEUE_MAX);
         let (changes, changing) = mpsc::channel(QUEUE_MAX);
         let (limits, limiting) = mpsc::channel(QUEUE_MAX);
         let no_thread =
-            |error: std::io::Error| Failure::retry("no-thread", format!("start a thread for the hive: {error}"));
+            |error: std::io::Error| Failure::retry(codes::NO_THREAD, format!("start a thread for the hive: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let serve = move || {
             runtime.block_on(async {
@@ -95,7 +102,7 @@ impl HiveStore for PostgresHive {
         let (answer, answered) = oneshot::channel();
         let refused = lane.try_send(Job { request, answer }).err().map(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                Failure::retry("hive-busy", "too many requests wait for the hive's connections")
+                Failure::retry(codes::HIVE_BUSY, "too many requests wait for the hive's connections")
             }
             mpsc::error::TrySendError::Closed(_) => stopped(),
         });
@@ -114,5 +121,5 @@ impl HiveStore for PostgresHive {
 }
 
 fn stopped() -> Failure {
-    Failure::retry("hive-stopped", "the hive's thread has ended; the node is stopping, or restarts the hive")
+    Failure::retry(codes::HIVE_STOPPED, "the hive's thread has ended; the node is stopping, or restarts the hive")
 }

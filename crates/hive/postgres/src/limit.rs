@@ -1,5 +1,5 @@
-//! Definitions, buckets and slots. The statements compute what [`Bucket`] computes; answers are made by `Bucket` itself
-//! from the row as it was, and have to agree with what was written.
+//! Limits: their definitions, buckets and slots. The SQL statements compute the same as [`Bucket`]. Each answer is
+//! computed by `Bucket` from the row as it was before, and must agree with what the statement wrote.
 
 mod bucket;
 mod draw;
@@ -8,12 +8,13 @@ mod set;
 mod slots;
 
 use honeyflow_hive::{
-    bucket::{Booked, Bucket},
+    bucket::{Bucket, Reservations},
     contract::limit::{BucketRow, Definition, Key, Limit, Reply, Rule},
 };
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     driver::Error,
     hive::{Hive, NOW},
     literal::{number, text},
@@ -21,14 +22,14 @@ use crate::{
     script::{Answers, Script},
 };
 
-pub(crate) use draw::drawn;
-pub(crate) use exact::admitted;
+pub(crate) use draw::read_draws;
+pub(crate) use exact::read_admission;
 pub(crate) use set::set;
-pub(crate) use slots::slots_held;
+pub(crate) use slots::read_slots;
 
-/// Of a definition, and of the rule a bucket was last counted under.
+/// The columns of a definition. In the row of a bucket they are the rule under which it was last computed.
 const RULE: [&str; 5] = ["version", "rate_u", "period_ms", "burst_u", "effective_ms"];
-/// Of a bucket.
+/// The columns of a bucket's counts.
 const COUNTS: [&str; 3] = ["pool_u", "pool_ms", "issued_u"];
 const BOOKED: [&str; 7] = ["slot", "booked_u", "next_u", "level_u", "asked_u", "weight", "cut_weight"];
 
@@ -54,7 +55,7 @@ impl Hive {
         ))
     }
 
-    /// What [`Bucket::is_idle`] says.
+    /// Deletes idle buckets, with the same condition as [`Bucket::is_idle`].
     pub fn sweep_buckets(&self, holds: &str, idle_ms: u64, rows_max: u32) -> String {
         let (hive, t, idle_ms) = (self.name(), crate::hive::clock(), number(idle_ms));
         format!(
@@ -71,7 +72,8 @@ impl Hive {
         )
     }
 
-    /// Of slots a node has none of, and has not spoken of for so long that nothing it said before can still come.
+    /// Deletes the rows of nodes that hold no slots. It waits `idle_ms` after the node's last request, so that no
+    /// earlier request can still arrive.
     pub fn sweep_shares(&self, holds: &str, idle_ms: u64, rows_max: u32) -> String {
         let (hive, t, idle_ms) = (self.name(), crate::hive::clock(), number(idle_ms));
         format!(
@@ -116,7 +118,7 @@ pub(crate) fn ledger(answers: &Answers) -> Result<Reply, Error> {
     Ok(Reply::Ledger(answers.lines(0).map(row).collect::<Result<_, Error>>()?))
 }
 
-/// From the columns of [`RULE`], beginning at `at`.
+/// Reads a definition from the columns of [`RULE`], beginning at column `at`.
 fn definition(line: Line<'_>, at: usize) -> Result<Definition, Error> {
     Ok(Definition {
         version: line.number(at)?,
@@ -125,24 +127,24 @@ fn definition(line: Line<'_>, at: usize) -> Result<Definition, Error> {
     })
 }
 
-/// A bucket's columns, of `b`, under names of their own.
-fn as_it_was() -> String {
+/// The columns of bucket `b` before the change, each as `b_…`.
+fn columns_before() -> String {
     let columns = RULE.into_iter().chain(COUNTS).chain(BOOKED);
     columns.map(|column| format!("b.{column} as b_{column}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Those names.
-fn was() -> String {
+/// The names that [`columns_before`] gives to the columns.
+fn column_names_before() -> String {
     let columns = RULE.into_iter().chain(COUNTS).chain(BOOKED);
     columns.map(|column| format!("b_{column}")).collect::<Vec<_>>().join(", ")
 }
 
-/// A bucket from the columns of [`as_it_was`], beginning at `at`.
-fn bucket_as_it_was(line: Line<'_>, at: usize) -> Result<Bucket, Error> {
+/// Reads a bucket from the columns of [`columns_before`], beginning at column `at`.
+fn read_bucket_before(line: Line<'_>, at: usize) -> Result<Bucket, Error> {
     let Definition { version, rule, effective_ms: reset_ms } = definition(line, at)?;
     let (pool_u, pool_ms, issued_u) = (line.number(at + 5)?, line.number(at + 6)?, line.number(at + 7)?);
-    let booked = Booked {
-        slot: line.number(at + 8)?,
+    let booked = Reservations {
+        second: line.number(at + 8)?,
         now_u: line.number(at + 9)?,
         next_u: line.number(at + 10)?,
         level_u: line.number(at + 11)?,
@@ -150,11 +152,13 @@ fn bucket_as_it_was(line: Line<'_>, at: usize) -> Result<Bucket, Error> {
         weight: line.number(at + 13)?,
         cut_weight: line.number(at + 14)?,
     };
-    Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked })
+    Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, reservations: booked })
 }
 
-/// What the server has written is not what we make of it: nothing is given on such grounds.
-fn disagreed(limit: &str) -> Failure {
-    let said = format!("limit {limit}: the database counts otherwise than this binary; are all nodes of one version?");
-    Failure::retry("limit-disagreed", said)
+/// The server has written another result than [`Bucket`] computes: no permit is given then.
+fn disagreement(limit: &str) -> Failure {
+    let said = format!(
+        "limit {limit}: the database computes another result than this program; do all nodes run the same version?"
+    );
+    Failure::retry(codes::LIMIT_DISAGREED, said)
 }

@@ -1,10 +1,10 @@
-//! Values in the text of a statement. What a hive writes are numbers, UUIDs, and names from configuration and code.
+//! Writes values as SQL literals. A hive writes numbers, UUIDs, and names from configuration and code.
 
 use std::fmt::{Display, Write};
 
 use honeyflow_hive::NodeId;
 
-/// A text constant that reads the same whatever the server's settings are.
+/// A text literal that has the same meaning under all settings of the server.
 pub(crate) fn text(value: &str) -> String {
     let mut literal = String::with_capacity(value.len() + 4);
     literal.push_str("E'");
@@ -26,7 +26,7 @@ pub(crate) fn node(node: NodeId) -> String {
     format!("'{node}'::uuid")
 }
 
-/// What no column could hold is as much as one can.
+/// A number as a literal. One that is too large for the column becomes nearly the largest that fits.
 pub(crate) fn number(value: u64) -> String {
     format!("{}::bigint", i64::try_from(value).unwrap_or(i64::MAX - 1))
 }
@@ -35,7 +35,7 @@ pub(crate) fn number_or_null(value: Option<u64>) -> String {
     value.map_or_else(|| "null::bigint".to_owned(), number)
 }
 
-/// `(a), (b)`, of at least one: every value with its type, so that none has to be guessed.
+/// `(a), (b)`, with at least one row. Every value carries its type, so that the server need not infer it.
 pub(crate) fn rows<T: Display>(rows: impl IntoIterator<Item = T>) -> String {
     let mut list = String::new();
     for row in rows {
@@ -45,7 +45,7 @@ pub(crate) fn rows<T: Display>(rows: impl IntoIterator<Item = T>) -> String {
     list
 }
 
-/// A name of a role.
+/// The quoted name of a role.
 pub(crate) fn name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

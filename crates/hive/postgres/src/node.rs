@@ -1,14 +1,15 @@
-//! Membership: join, beat, burial, and how many there are.
+//! Membership: nodes join, renew their rows by heartbeats, leave, are removed when they have expired, and are counted.
 
 use honeyflow_event::Epoch;
 use honeyflow_hive::{
     NodeId, Reply,
-    contract::{Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, Refusal, State, Status},
+    contract::{Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, Refusal, Removal, State, Status},
 };
 use honeyflow_runtime::Failure;
 
 use crate::{
-    answer::Found,
+    answer::ReadOutcome,
+    codes,
     driver::Error,
     hive::{Hive, clock, clock_and_server},
     literal::{node as id_of, number, rows, text},
@@ -18,7 +19,7 @@ use crate::{
 };
 
 impl Hive {
-    /// One statement from the row to its event: whoever finds the identity taken has changed nothing.
+    /// One statement writes both the row and its event: if the identity is taken, the join changes nothing.
     pub fn join(
         &self,
         node: NodeId,
@@ -28,9 +29,9 @@ impl Hive {
     ) -> Result<Script, Failure> {
         if meta.len() > META_BYTES_MAX {
             let said = format!("a node's meta data is {} bytes; {META_BYTES_MAX} are the limit", meta.len());
-            return Err(Failure::reject("meta-too-large", said));
+            return Err(Failure::reject(codes::META_TOO_LARGE, said));
         }
-        self.lives_by(ttl_ms);
+        self.set_ttl(ttl_ms);
         let (hive, t, id, name, meta) = (self.name(), clock_and_server(), id_of(node), text(name), text(meta));
         let (heartbeat_ms, ttl_ms) = (number(heartbeat_ms), number(ttl_ms));
         let (kind, fit) = (EventKind::Joined, server::is_fit());
@@ -55,9 +56,9 @@ impl Hive {
             .ask(self.status(node)))
     }
 
-    /// The row is locked before it is read: only so is it certain what this beat changes.
+    /// Locks the row before reading it, so that it is certain which events this heartbeat causes.
     pub fn beat(&self, node: NodeId, state: &State) -> Script {
-        let (hive, t, id, noted) = (self.name(), clock(), id_of(node), self.noted());
+        let (hive, t, id, noted) = (self.name(), clock(), id_of(node), self.write_events());
         let State { engaged_age_ms, ready, eligible, warm } = state;
         let warm: Vec<&str> = warm.iter().map(|lease| &**lease).collect();
         let warm = text(&serde_json::to_string(&warm).unwrap_or_else(|_| "[]".to_owned()));
@@ -65,7 +66,7 @@ impl Hive {
             Some(age_ms) => format!("greatest(0, t.now + {ENGAGED_MS} - {})", number(*age_ms)),
             None => "0".to_owned(),
         };
-        let (became_eligible, became_ready) = (became(*eligible, false), became(*ready, true));
+        let (became_eligible, became_ready) = (event_kind(*eligible, false), event_kind(*ready, true));
         self.change()
             .run(format_args!("select 1 from hive_node where hive = {hive} and id = {id} for no key update"))
             .run(format_args!(
@@ -89,7 +90,7 @@ impl Hive {
     }
 
     pub fn leave(&self, node: NodeId) -> Script {
-        let (hive, t, id, noted) = (self.name(), clock(), id_of(node), self.noted());
+        let (hive, t, id, noted) = (self.name(), clock(), id_of(node), self.write_events());
         let kind = EventKind::Left;
         let script = self.change().run(format_args!(
             "with {t},
@@ -102,18 +103,18 @@ impl Hive {
         self.give_back(script, &[node])
     }
 
-    pub fn bury(&self, burials: &[Burial]) -> Script {
-        self.buried(self.change(), burials, "true")
+    pub fn remove_expired(&self, burials: &[Removal]) -> Script {
+        self.add_removals(self.change(), burials, "true")
     }
 
-    /// Adds the burial, if `may`, and asks who is gone. A row that somebody holds at this moment is of one who acts: it is
-    /// passed over instead of waited for, so that no order of locks has to be kept here.
-    pub fn buried(&self, script: Script, burials: &[Burial], may: &str) -> Script {
+    /// Adds the removal of expired nodes, if condition `may` holds, and returns the removed ones. A node whose row is
+    /// locked at this moment is active: it is skipped instead of waited for, so that no lock order has to be kept here.
+    pub fn add_removals(&self, script: Script, burials: &[Removal], may: &str) -> Script {
         if burials.is_empty() {
             return script.ask("select 1 where false");
         }
-        let (hive, t, noted, kind) = (self.name(), clock(), self.noted(), EventKind::Buried);
-        let asked = rows(burials.iter().enumerate().map(|(n, Burial { node, beat, silent, cause })| {
+        let (hive, t, noted, kind) = (self.name(), clock(), self.write_events(), EventKind::Buried);
+        let asked = rows(burials.iter().enumerate().map(|(n, Removal { node, beat, silent, cause })| {
             format!("{n}, {}, {}, {silent}, {}", id_of(*node), number(*beat), text(cause))
         }));
         let script = script.ask(format_args!(
@@ -132,7 +133,7 @@ impl Hive {
         self.give_back(script, &nodes)
     }
 
-    /// Adds: the slots of those who have no row any more.
+    /// Adds statements that give back the slots of those `nodes` that have no row any more.
     fn give_back(&self, script: Script, nodes: &[NodeId]) -> Script {
         let hive = self.name();
         let nodes = nodes.iter().map(|node| id_of(*node)).collect::<Vec<_>>().join(", ");
@@ -154,7 +155,7 @@ impl Hive {
             .run(format_args!("delete from hive_share s where {gone}"))
     }
 
-    /// Rows of one kind are locked in the order of their names, as everywhere.
+    /// Repairs stored times after a clock step. Rows of one kind are locked in the order of their names, as everywhere.
     pub fn mend(&self) -> Script {
         let (hive, t) = (self.name(), clock());
         let node = format!("n.expires_ms > t.now + n.ttl_ms or n.engaged_ms > t.now + {ENGAGED_MS}");
@@ -184,7 +185,7 @@ impl Hive {
             ))
     }
 
-    /// `(alive, ready, engaged)` at `t.now`.
+    /// Counts `(alive, ready, engaged)` at `t.now`.
     pub fn tally(&self) -> String {
         let hive = self.name();
         format!(
@@ -194,7 +195,7 @@ impl Hive {
         )
     }
 
-    pub fn tallied(&self) -> Script {
+    pub fn count_nodes(&self) -> Script {
         let (hive, t, tally) = (self.name(), clock(), self.tally());
         Script::read().ask(format_args!(
             "with {t}, counted as ({tally})
@@ -204,43 +205,43 @@ impl Hive {
     }
 }
 
-/// What a beat that says `is` has made of a node that was otherwise.
-fn became(is: bool, of_ready: bool) -> String {
+/// The event kind of a heartbeat that reports `is` for a node whose row says the opposite.
+fn event_kind(is: bool, of_ready: bool) -> String {
     let (was, now) = if of_ready { ((!is, false), (is, false)) } else { ((false, !is), (false, is)) };
     let kind = EventKind::of_beat(was, now).next().map_or("", EventKind::as_str);
     format!("'{kind}'")
 }
 
-pub(crate) fn joined(answers: &Answers) -> Result<Found, Error> {
+pub(crate) fn read_join(answers: &Answers) -> Result<ReadOutcome, Error> {
     let server = Server::read(answers.line(0)?)?;
     if let Err(failure) = server.judge() {
-        return Ok(Found::Unfit(failure));
+        return Ok(ReadOutcome::Unfit(failure));
     }
     if server.is_outdated() {
-        return Ok(Found::Outdated);
+        return Ok(ReadOutcome::Outdated);
     }
-    Ok(Found::Reply(if answers.is_empty(1) {
+    Ok(ReadOutcome::Reply(if answers.is_empty(1) {
         Reply::Refused(Refusal::Known)
     } else {
-        Reply::Joined(Box::new(Status { renewed: true, ..status::told(answers, 2)? }))
+        Reply::Joined(Box::new(Status { renewed: true, ..status::read_status(answers, 2)? }))
     }))
 }
 
-pub(crate) fn beaten(answers: &Answers, read_only: bool) -> Result<Reply, Error> {
-    let mut status = status::told(answers, 0)?;
+pub(crate) fn read_beat(answers: &Answers, read_only: bool) -> Result<Reply, Error> {
+    let mut status = status::read_status(answers, 0)?;
     status.renewed = status.member && !read_only;
     Ok(Reply::Beat(Box::new(status)))
 }
 
-pub(crate) fn gone(answers: &Answers, asked: usize) -> Result<Vec<NodeId>, Error> {
+pub(crate) fn read_removed(answers: &Answers, asked: usize) -> Result<Vec<NodeId>, Error> {
     answers.lines(asked).map(|line| line.node(0)).collect()
 }
 
-pub(crate) fn mended(answers: &Answers) -> Result<Reply, Error> {
+pub(crate) fn read_mended(answers: &Answers) -> Result<Reply, Error> {
     Ok(Reply::Mended((0..3).map(|table| answers.line(table)?.number(0)).sum::<Result<u64, Error>>()?))
 }
 
-pub(crate) fn counted(answers: &Answers) -> Result<Reply, Error> {
+pub(crate) fn read_counts(answers: &Answers) -> Result<Reply, Error> {
     let line = answers.line(0)?;
     let counts = Counts {
         alive: line.number(1)?,
@@ -249,5 +250,5 @@ pub(crate) fn counted(answers: &Answers) -> Result<Reply, Error> {
         epoch: Epoch(line.number(4)?),
         counted_ms: line.number(5)?,
     };
-    Ok(Reply::Counted { hive_ms: line.number(0)?, counts, published: false, buried: Vec::new() })
+    Ok(Reply::Counted { hive_ms: line.number(0)?, counts, published: false, removed: Vec::new() })
 }

@@ -1,30 +1,30 @@
-//! Columns as values. Answers of simple statements come as text.
+//! Converts columns to values. The simple query protocol sends all of them as text.
 
 use std::str::FromStr;
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     NodeId,
-    contract::{Counts, Event, Head, LeaseRow, NodeRow, Watched},
+    contract::{Counts, Event, Head, LeaseRow, NodeRow, WatchedNode},
 };
 use uuid::Uuid;
 
 use crate::driver::{Error, PgRow, Row, ValueRef};
 
-/// Of `hive_node n`.
+/// Columns of `hive_node n`.
 pub(crate) const NODE: &str =
     "n.id, n.name, n.beat, n.beat_ms, n.ttl_ms, n.expires_ms, n.engaged_ms, n.ready, n.eligible,
     n.warm::text, n.meta::text";
-/// Of `t`, and of [`lease_from`].
+/// Columns of a lease, from `t` and [`LEASE_FROM`].
 pub(crate) const LEASE: &str = "l.name, l.epoch, l.holder, l.heir, l.since_ms, l.cause, n.id is null,
     coalesce(h.eligible and h.expires_ms > t.now and h.warm ? l.name, false)";
-/// A lease with the rows of its holder and its heir.
+/// A lease with the row `n` of its holder and the row `h` of its successor.
 pub(crate) const LEASE_FROM: &str = "hive_lease l
     left join hive_node n on n.hive = l.hive and n.id = l.holder
     left join hive_node h on h.hive = l.hive and h.id = l.heir";
-/// Of `hive_event e`.
+/// Columns of `hive_event e`.
 pub(crate) const EVENT: &str = "e.version, e.at_ms, e.kind, e.node, e.lease, e.epoch, e.cause";
-/// Of `t` and `hive_view v`, which may be missing.
+/// Columns of `t` and of `hive_view v`, which may be missing.
 pub(crate) const HEAD: &str =
     "t.now, t.server, v.origin, v.lineage, v.lineage_ms, v.max_ttl_ms, v.hold, v.version, v.limits,
     v.alive, v.ready, v.engaged, v.epoch, v.counted_ms";
@@ -44,20 +44,20 @@ impl<'r> Line<'r> {
     }
 
     pub fn text(self, column: usize) -> Result<&'r str, Error> {
-        self.text_or_null(column)?.ok_or_else(|| misfit(column, "null"))
+        self.text_or_null(column)?.ok_or_else(|| invalid_value(column, "null"))
     }
 
     fn parsed<T: FromStr>(self, column: usize) -> Result<Option<T>, Error> {
-        self.text_or_null(column)?.map(|text| text.parse().map_err(|_| misfit(column, text))).transpose()
+        self.text_or_null(column)?.map(|text| text.parse().map_err(|_| invalid_value(column, text))).transpose()
     }
 
-    /// Ours are never negative, unless somebody has changed them by hand.
+    /// Our numbers are never negative, unless a person has changed them by hand.
     pub fn number_or_null(self, column: usize) -> Result<Option<u64>, Error> {
         Ok(self.parsed::<i64>(column)?.map(unsigned))
     }
 
     pub fn number(self, column: usize) -> Result<u64, Error> {
-        self.number_or_null(column)?.ok_or_else(|| misfit(column, "null"))
+        self.number_or_null(column)?.ok_or_else(|| invalid_value(column, "null"))
     }
 
     pub fn flag(self, column: usize) -> Result<bool, Error> {
@@ -69,7 +69,7 @@ impl<'r> Line<'r> {
     }
 
     pub fn node(self, column: usize) -> Result<NodeId, Error> {
-        self.node_or_null(column)?.ok_or_else(|| misfit(column, "null"))
+        self.node_or_null(column)?.ok_or_else(|| invalid_value(column, "null"))
     }
 
     pub fn json<T: serde::de::DeserializeOwned>(self, column: usize) -> Result<Option<T>, Error> {
@@ -121,11 +121,11 @@ impl<'r> Line<'r> {
             name: self.text(0)?.into(),
             epoch: Epoch(self.number(1)?),
             holder: self.node_or_null(2)?,
-            heir: self.node_or_null(3)?,
+            successor: self.node_or_null(3)?,
             since_ms: self.number(4)?,
             cause: self.text(5)?.to_owned(),
             free: self.flag(6)?,
-            heir_is_warm: self.flag(7)?,
+            successor_is_warm: self.flag(7)?,
         })
     }
 
@@ -142,11 +142,11 @@ impl<'r> Line<'r> {
     }
 }
 
-/// As `json_build_array(id, beat, beat_ms, ttl_ms, expires_ms)` has it.
+/// The parts of `json_build_array(id, beat, beat_ms, ttl_ms, expires_ms)`.
 pub(crate) type WatchedParts = (Uuid, i64, i64, i64, i64);
 
-pub(crate) fn watched((id, beat, heartbeat_ms, ttl_ms, expires_ms): WatchedParts) -> Watched {
-    Watched {
+pub(crate) fn watched((id, beat, heartbeat_ms, ttl_ms, expires_ms): WatchedParts) -> WatchedNode {
+    WatchedNode {
         id: NodeId(id),
         beat: unsigned(beat),
         heartbeat_ms: unsigned(heartbeat_ms),
@@ -160,6 +160,6 @@ pub(crate) fn unsigned(value: i64) -> u64 {
     value.max(0).cast_unsigned()
 }
 
-fn misfit(column: usize, text: &str) -> Error {
-    Error::Decode(format!("column {column} holds {text:?}, which it cannot").into())
+fn invalid_value(column: usize, text: &str) -> Error {
+    Error::Decode(format!("column {column} holds an invalid value: {text:?}").into())
 }

@@ -1,4 +1,5 @@
-//! The hive's own tables, made by numbered migrations. Each is one transaction; its number stands in `hive_meta`.
+//! The hive's tables and their numbered migrations. Each migration is one transaction, which writes its number to
+//! `hive_meta`.
 
 use crate::{
     driver::{Error, PgConnection},
@@ -7,20 +8,20 @@ use crate::{
 
 const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql")];
 
-/// DDL waits no longer for a lock: whoever comes after it would wait too.
+/// How long DDL waits for a lock: all later transactions on the table would wait behind it.
 const LOCK_WAIT_MS: u32 = 2_000;
 
-/// Number of the newest migration this binary knows.
+/// Number of the newest migration that this program knows.
 pub fn version() -> usize {
     MIGRATIONS.len()
 }
 
-/// The migrations as SQL, for those who let nobody but themselves make tables.
+/// The migrations as SQL, for administrators who create tables themselves.
 pub fn ddl() -> String {
     (1..).zip(MIGRATIONS).map(|(number, migration)| transaction(number, migration)).collect()
 }
 
-/// Every table that the migrations make.
+/// The names of all tables that the migrations create.
 pub fn tables() -> impl Iterator<Item = &'static str> {
     let made = MIGRATIONS.iter().flat_map(|migration| migration.split("create table ").skip(1));
     made.filter_map(|rest| rest.split_whitespace().next()).chain(["hive_meta"])
@@ -36,16 +37,16 @@ fn transaction(number: usize, migration: &str) -> String {
     )
 }
 
-/// Makes what is missing; without effect where others were first.
+/// Applies the missing migrations. Does nothing if other nodes have applied them first.
 pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<(), Error> {
     loop {
-        let from = made(connection).await?;
+        let from = applied_migrations(connection).await?;
         let Some(migration) = MIGRATIONS.get(from) else { return Ok(()) };
         match session::run(connection, transaction(from + 1, migration)).await {
             Ok(_) => {}
             Err(error) if outcome::is_made_by_another(&error) => {
                 session::run(connection, "rollback".to_owned()).await?;
-                if made(connection).await? == from {
+                if applied_migrations(connection).await? == from {
                     return Err(error);
                 }
             }
@@ -54,8 +55,8 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<(), Error> 
     }
 }
 
-/// How many of the migrations have been made.
-async fn made(connection: &mut PgConnection) -> Result<usize, Error> {
+/// How many of the migrations have been applied.
+async fn applied_migrations(connection: &mut PgConnection) -> Result<usize, Error> {
     let there = "select to_regclass('hive_meta') is not null";
     let answers = session::run(connection, there.to_owned()).await?;
     let is_there = |rows: &Vec<_>| rows.first().map(|row| crate::row::Line(row).flag(0)).transpose();

@@ -1,5 +1,5 @@
-//! One message to the server: a whole transaction, so that it is one round trip, holds no lock while anything travels,
-//! and needs no session.
+//! One message to the server: a whole transaction. So it takes one round trip, holds no lock during a network round
+//! trip, and needs no session.
 
 use std::{
     fmt::{Display, Write},
@@ -14,27 +14,28 @@ use crate::{
 pub(crate) struct Script {
     text: String,
     statements: usize,
-    /// Those whose rows are the answer.
+    /// The indexes of the statements whose rows are the answer.
     asked: Vec<usize>,
 }
 
 impl Script {
-    /// Every change, whatever the role's defaults are: each statement sees what was committed before it began, and what
-    /// is answered is on disk. Access is by key alone: these tables are too small and change too fast for statistics.
-    /// A policy that would hide rows is an error: whoever is hidden would look dead.
+    /// Begins a change. It overrides the role's defaults: each statement sees what was committed before it began, and
+    /// an acknowledged change is on disk. Rows are found by key only, because these tables are too small and change too
+    /// fast for the planner's statistics. A policy that would hide rows is an error, because a hidden node would look
+    /// dead.
     pub fn change(lock_wait: Duration) -> Script {
         let durable = "case current_setting('synchronous_commit') when 'off' then 'on'
             else current_setting('synchronous_commit') end";
         Script::begin("read committed", lock_wait, durable)
     }
 
-    /// What may be lost with the server's memory.
-    pub fn fleeting(lock_wait: Duration) -> Script {
+    /// Begins a change that may be lost in a crash of the server.
+    pub fn unsynced_change(lock_wait: Duration) -> Script {
         Script::begin("read committed", lock_wait, "'off'")
     }
 
-    /// All statements in one snapshot, and never on a replica, which may be late by any time: it cannot say where its log
-    /// ends.
+    /// Begins a read: all statements see one snapshot. It fails on a replica, which may be late by any amount of time,
+    /// because a replica cannot report the end of its log.
     pub fn read() -> Script {
         let current = "current_setting('synchronous_commit')";
         let script = Script::begin("repeatable read read only", Duration::from_secs(1), current);
@@ -63,18 +64,18 @@ impl Script {
         self.run(statement)
     }
 
-    /// The message, and which of its statements are the answer.
+    /// Returns the message, and the indexes of the statements whose rows are the answer.
     pub fn end(self) -> (String, Vec<usize>) {
         let Script { text, asked, .. } = self.run("commit");
         (text, asked)
     }
 }
 
-/// The rows of each statement that was asked.
+/// The rows of each statement that was added by [`Script::ask`].
 pub(crate) struct Answers(Vec<Vec<PgRow>>);
 
 impl Answers {
-    pub fn of(all: Vec<Vec<PgRow>>, asked: &[usize]) -> Answers {
+    pub fn select(all: Vec<Vec<PgRow>>, asked: &[usize]) -> Answers {
         let pick = |(n, rows)| asked.contains(&n).then_some(rows);
         Answers(all.into_iter().enumerate().filter_map(pick).collect())
     }
@@ -87,7 +88,7 @@ impl Answers {
         self.lines(asked).next()
     }
 
-    /// Of a statement that always has one.
+    /// The first row of a statement that always returns one.
     pub fn line(&self, asked: usize) -> Result<Line<'_>, Error> {
         self.first(asked).ok_or(Error::RowNotFound)
     }
@@ -110,12 +111,12 @@ mod tests {
         assert_eq!(asked, [3]);
     }
 
-    /// HV-51: only pool draws.
+    /// HV-51: only draws from a pool are committed asynchronously.
     #[test]
-    fn what_must_last_is_never_committed_asynchronously() {
+    fn changes_are_never_committed_asynchronously() {
         let (text, _) = Script::change(Duration::from_secs(1)).end();
         assert!(text.contains("when 'off' then 'on'"), "{text}");
-        let (text, _) = Script::fleeting(Duration::from_secs(1)).end();
+        let (text, _) = Script::unsynced_change(Duration::from_secs(1)).end();
         assert!(text.contains("'synchronous_commit', 'off', true"), "{text}");
     }
 }

@@ -1,24 +1,24 @@
-//! What a server and the tables on it must be like before a node joins there.
+//! Checks a server and its hive tables before a node joins: table version and durability settings.
 
 use honeyflow_runtime::Failure;
 
-use crate::{driver::Error, row::Line, schema};
+use crate::{codes, driver::Error, row::Line, schema};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Server {
-    /// Of the hive's tables.
+    /// The version of the hive's tables.
     schema: usize,
     fsync: bool,
     full_page_writes: bool,
 }
 
-/// One row, for [`Server::read`].
+/// A query that returns one row, for [`Server::read`].
 pub(crate) fn ask() -> &'static str {
     "select (select value from hive_meta where name = 'schema'), current_setting('fsync') = 'on',
        current_setting('full_page_writes') = 'on'"
 }
 
-/// A condition: whoever finds it false has changed nothing.
+/// An SQL condition for a statement that writes: where it is false, the statement changes nothing.
 pub(crate) fn is_fit() -> String {
     let version = schema::version();
     format!(
@@ -37,12 +37,13 @@ impl Server {
         self.schema < schema::version()
     }
 
-    /// Whether epochs are safe with it.
+    /// Refuses a server on which epochs are not safe.
     pub fn judge(&self) -> Result<(), Failure> {
         let (found, known) = (self.schema, schema::version());
         if found > known {
-            let said = format!("the hive's tables have version {found}, this binary knows {known}; use a newer one");
-            return Err(Failure::fatal("schema-too-new", said));
+            let said =
+                format!("the hive's tables have version {found}, this program knows up to {known}; use a newer one");
+            return Err(Failure::fatal(codes::SCHEMA_TOO_NEW, said));
         }
         for (name, on) in [("fsync", self.fsync), ("full_page_writes", self.full_page_writes)] {
             if !on {
@@ -50,7 +51,7 @@ impl Server {
                     "the server runs with {name} = off: after a crash of the machine an epoch could be given twice; set it \
                      to on in postgresql.conf and reload"
                 );
-                return Err(Failure::fatal("not-durable", said));
+                return Err(Failure::fatal(codes::NOT_DURABLE, said));
             }
         }
         Ok(())

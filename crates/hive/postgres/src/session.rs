@@ -1,5 +1,5 @@
-//! One connection that is made when it is needed, and made anew after it broke. It keeps no state: a pooler may give
-//! each transaction another server process.
+//! Sends messages over one connection. The connection keeps no state, because a pooler may give each transaction
+//! another server process.
 
 use std::time::Duration;
 
@@ -11,8 +11,11 @@ use crate::{
     script::{Answers, Script},
 };
 
-/// So long and no longer: a server that is gone says nothing.
-pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+/// Limits `work` to `timeout`, because a server that is gone does not answer at all.
+pub(crate) async fn with_timeout<T>(
+    timeout: Duration,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     match tokio::time::timeout(timeout, work).await {
         Ok(result) => result,
         Err(_) => {
@@ -22,9 +25,9 @@ pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = Resu
     }
 }
 
-/// Statements sent as one message; the rows of each.
+/// Sends the statements as one message and returns the rows of each.
 pub(crate) async fn run(connection: &mut PgConnection, statements: String) -> Result<Vec<Vec<PgRow>>, Error> {
-    // A message ends there, whatever follows.
+    // The protocol ends a message at the first NUL and ignores the rest.
     if statements.contains('\0') {
         return Err(Error::Encode("a name holds a NUL character".into()));
     }
@@ -40,12 +43,12 @@ pub(crate) async fn run(connection: &mut PgConnection, statements: String) -> Re
     Ok(answers)
 }
 
-pub(crate) async fn play(connection: &mut PgConnection, script: Script) -> Result<Answers, Error> {
+pub(crate) async fn run_script(connection: &mut PgConnection, script: Script) -> Result<Answers, Error> {
     let (text, asked) = script.end();
-    Ok(Answers::of(run(connection, text).await?, &asked))
+    Ok(Answers::select(run(connection, text).await?, &asked))
 }
 
-/// After an answer that was an error. False if the connection is of no use any more.
+/// Rolls back after an error. Returns false if the connection cannot be used again.
 pub(crate) async fn roll_back(connection: &mut PgConnection, error: &Error) -> bool {
-    outcome::is_of_use(error) && run(connection, "rollback".to_owned()).await.is_ok()
+    outcome::is_usable(error) && run(connection, "rollback".to_owned()).await.is_ok()
 }

@@ -1,4 +1,4 @@
-//! What a node learns with every beat.
+//! The status that a node receives with every heartbeat.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Hive {
-    /// One row. Each part of it is found by an index, whatever the number of nodes is.
+    /// Selects one row. Each part of it is found through an index, so the cost does not depend on the number of nodes.
     pub fn status(&self, node: NodeId) -> String {
         let (hive, t, id, from_ms) = (self.name(), clock_and_server(), id_of(node), self.horizon_ms(node));
         format!(
@@ -42,7 +42,7 @@ impl Hive {
 
 type QueenParts = (i64, Option<Uuid>, Option<Uuid>, i64, Option<WatchedParts>);
 
-pub(crate) fn told(answers: &Answers, asked: usize) -> Result<Status, Error> {
+pub(crate) fn read_status(answers: &Answers, asked: usize) -> Result<Status, Error> {
     let line = answers.line(asked)?;
     let head = line.head()?;
     let queen: Option<QueenParts> = line.json(HEAD_COLUMNS + 1)?;
@@ -58,11 +58,11 @@ pub(crate) fn told(answers: &Answers, asked: usize) -> Result<Status, Error> {
         queen: queen.map(|(epoch, holder, heir, since_ms, node)| Queen {
             epoch: Epoch(unsigned(epoch)),
             holder: holder.map(NodeId),
-            heir: heir.map(NodeId),
+            successor: heir.map(NodeId),
             since_ms: unsigned(since_ms),
             node: node.map(watched),
         }),
-        heir_of: heir_of.unwrap_or_default(),
+        successor_of: heir_of.unwrap_or_default(),
         soonest: soonest.unwrap_or_default().into_iter().map(watched).collect(),
         ahead,
         head,

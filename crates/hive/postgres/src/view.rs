@@ -1,9 +1,9 @@
-//! The view, its events, and where it comes from.
+//! The view with its version and events, and the lineage it belongs to.
 
 use honeyflow_event::Epoch;
 use honeyflow_hive::{
     Fence, Reply,
-    contract::{Burial, Counts, EventKind, Events, Held, Refusal, View},
+    contract::{Counts, EventKind, Events, HeldLease, Refusal, Removal, View},
 };
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     hive::{Hive, SERVER, clock, clock_and_server},
     lease::stale,
     literal::{number, number_or_null, rows, text, text_or_null},
-    node::gone,
+    node::read_removed,
     row::{EVENT, HEAD, LEASE, LEASE_FROM, Line, NODE},
     script::{Answers, Script},
 };
@@ -22,7 +22,7 @@ impl Hive {
         format!("with {t} select {HEAD} from t left join hive_view v on v.hive = {hive}")
     }
 
-    pub fn whole(&self) -> Script {
+    pub fn whole_view(&self) -> Script {
         let (hive, t) = (self.name(), clock());
         Script::read()
             .ask(self.head())
@@ -58,12 +58,12 @@ impl Hive {
         ))
     }
 
-    /// The fence stays locked until the count is written: no other queen counts meanwhile.
-    pub fn count(&self, fence: &Fence, every_ms: u64, bury: &[Burial]) -> Script {
+    /// The fence stays locked until the count is written, so that no other queen counts at the same time.
+    pub fn count(&self, fence: &Fence, every_ms: u64, bury: &[Removal]) -> Script {
         let (hive, t, tally, holds) = (self.name(), clock(), self.tally(), self.holds(fence));
         let (epoch, every_ms) = (number(fence.epoch().0), number(every_ms));
         let script = self.change().ask(self.fence(fence));
-        self.buried(script, bury, &holds).ask(format_args!(
+        self.add_removals(script, bury, &holds).ask(format_args!(
             "with {t}, counted as materialized ({tally}),
              published as (update hive_view v
                set alive = c.alive, ready = c.ready, engaged = c.engaged, epoch = {epoch}, counted_ms = t.now
@@ -77,8 +77,8 @@ impl Hive {
         ))
     }
 
-    pub fn missed(&self, fence: &Fence, cause: &str) -> Script {
-        let (t, noted, holds, cause) = (clock(), self.noted(), self.holds(fence), text(cause));
+    pub fn record_missed(&self, fence: &Fence, cause: &str) -> Script {
+        let (t, noted, holds, cause) = (clock(), self.write_events(), self.holds(fence), text(cause));
         let (lease, epoch, holder) = (text(fence.lease()), number(fence.epoch().0), fence.holder());
         let kind = EventKind::Missed;
         self.change().run(self.fence(fence)).ask(format_args!(
@@ -121,7 +121,7 @@ impl Hive {
             ))
     }
 
-    pub fn behind(&self, lineage: &str, version: u64, leases: &[Held]) -> Script {
+    pub fn report_behind(&self, lineage: &str, version: u64, leases: &[HeldLease]) -> Script {
         let (hive, lineage, version) = (self.name(), text(lineage), number(version));
         let lower = if leases.is_empty() {
             "false".to_owned()
@@ -149,7 +149,7 @@ impl Hive {
     }
 }
 
-pub(crate) fn viewed(answers: &Answers) -> Result<Reply, Error> {
+pub(crate) fn read_view(answers: &Answers) -> Result<Reply, Error> {
     Ok(Reply::View(Box::new(View {
         head: answers.line(0)?.head()?,
         nodes: answers.lines(1).map(Line::node_row).collect::<Result<_, _>>()?,
@@ -157,8 +157,8 @@ pub(crate) fn viewed(answers: &Answers) -> Result<Reply, Error> {
     })))
 }
 
-/// None if something is missing in between: versions are unique and rise, so it is enough to count.
-pub(crate) fn told(answers: &Answers, after: u64, max: u32) -> Result<Option<Reply>, Error> {
+/// Returns `None` if an event is missing. Versions are unique and rise by one, so counting them is enough.
+pub(crate) fn read_events(answers: &Answers, after: u64, max: u32) -> Result<Option<Reply>, Error> {
     let head = answers.line(0)?.head()?;
     let events = answers.lines(1).map(Line::event).collect::<Result<Vec<_>, _>>()?;
     let is_whole = head.version.checked_sub(after) == Some(events.len() as u64) && events.len() <= max as usize;
@@ -173,11 +173,11 @@ pub(crate) fn told(answers: &Answers, after: u64, max: u32) -> Result<Option<Rep
     }))))
 }
 
-pub(crate) fn remembered(answers: &Answers) -> Result<Reply, Error> {
+pub(crate) fn read_history(answers: &Answers) -> Result<Reply, Error> {
     Ok(Reply::History(answers.lines(0).map(Line::event).collect::<Result<_, _>>()?))
 }
 
-pub(crate) fn published(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
+pub(crate) fn read_count(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
     if answers.is_empty(0) {
         return Ok(stale(fence));
     }
@@ -189,10 +189,15 @@ pub(crate) fn published(answers: &Answers, fence: &Fence) -> Result<Reply, Error
         epoch: Epoch(line.number(4)?),
         counted_ms: line.number(5)?,
     };
-    Ok(Reply::Counted { hive_ms: line.number(0)?, counts, published: line.flag(6)?, buried: gone(answers, 1)? })
+    Ok(Reply::Counted {
+        hive_ms: line.number(0)?,
+        counts,
+        published: line.flag(6)?,
+        removed: read_removed(answers, 1)?,
+    })
 }
 
-pub(crate) fn swept(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
+pub(crate) fn read_swept(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
     if answers.is_empty(0) {
         return Ok(stale(fence));
     }
@@ -200,7 +205,7 @@ pub(crate) fn swept(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
     Ok(Reply::Swept { events: answers.line(1)?.number(0)?, buckets: buckets + shares })
 }
 
-/// Done if there is a row.
+/// Returns `Done` if there is a row.
 pub(crate) fn done_or(answers: &Answers, otherwise: Reply) -> Reply {
     if answers.is_empty(0) { otherwise } else { Reply::Done }
 }

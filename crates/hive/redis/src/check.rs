@@ -1,28 +1,30 @@
-//! What a server must be to hold a hive, judged by what it says about itself.
+//! Checks that a server is suitable for a hive, by what its `INFO` reports.
 
 use honeyflow_runtime::Failure;
 
-/// The first that reads streams and sorted sets as the scripts do.
+use crate::codes;
+
+/// The oldest version whose stream and sorted-set commands the scripts can use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// `info` is the sections `server` and `memory`.
+/// Refuses an unsuitable server. `info` contains the sections `server` and `memory`.
 pub(crate) fn judge(info: &str, place: &str) -> Result<(), Failure> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     if let Some(version) = field("redis_version")
         && number(version).is_some_and(|number| number < OLDEST)
     {
         let said = format!("the server at {place} is Redis {version}; a hive needs Redis 6.2, or Valkey");
-        return Err(Failure::fatal("server-too-old", said));
+        return Err(Failure::fatal(codes::SERVER_TOO_OLD, said));
     }
     match field("maxmemory_policy") {
-        // Some hosted ones do not say; they are taken as they are.
+        // Some hosted servers do not report it; they are accepted.
         None | Some("noeviction") => Ok(()),
         Some(policy) => {
             let said = format!(
-                "the server at {place} throws keys out when its memory is full (maxmemory-policy {policy}), leases among \
-                 them; set maxmemory-policy to noeviction, or give the hive a server of its own"
+                "the server at {place} evicts keys, also leases, when its memory is full (maxmemory-policy {policy}); set \
+                 maxmemory-policy to noeviction, or use a separate server for the hive"
             );
-            Err(Failure::fatal("evicting-server", said))
+            Err(Failure::fatal(codes::EVICTING_SERVER, said))
         }
     }
 }
@@ -40,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hv_40_a_server_that_throws_keys_out_is_refused() {
+    fn hv_40_a_server_that_evicts_keys_is_refused() {
         let judged = |policy: &str| judge(&format!("# Memory\r\nmaxmemory_policy:{policy}\r\n"), "there:1");
         assert_eq!(judged("noeviction"), Ok(()));
         for policy in ["allkeys-lru", "volatile-ttl", "allkeys-random"] {

@@ -1,4 +1,4 @@
-//! Values of a reply, one after the other. What scripts leave out comes as nothing.
+//! Reads the values of a script's reply one after the other. A value that the script left out reads as nil.
 
 use std::{collections::HashMap, str::FromStr, vec};
 
@@ -8,18 +8,20 @@ use honeyflow_runtime::Failure;
 use redis::Value;
 use uuid::Uuid;
 
+use crate::codes;
+
 pub(crate) type Decoded<T> = Result<T, Failure>;
 
-/// What our own scripts never write: the keys were changed by hand.
+/// The failure for a value that our scripts never write: the keys were changed by hand.
 pub(crate) fn unreadable(value: &Value) -> Failure {
     let said = format!("the hive's keys hold something unexpected: {value:?}; were they changed by hand?");
-    Failure::fatal("unreadable-row", said)
+    Failure::fatal(codes::UNREADABLE_ROW, said)
 }
 
 pub(crate) struct Fields(vec::IntoIter<Value>);
 
 impl Fields {
-    pub fn of(value: Value) -> Decoded<Fields> {
+    pub fn from_value(value: Value) -> Decoded<Fields> {
         match value {
             Value::Array(values) => Ok(Fields(values.into_iter())),
             Value::Nil => Ok(Fields(Vec::new().into_iter())),
@@ -32,13 +34,13 @@ impl Fields {
     }
 
     pub fn fields(&mut self) -> Decoded<Fields> {
-        Fields::of(self.value())
+        Fields::from_value(self.value())
     }
 
     pub fn optional_fields(&mut self) -> Decoded<Option<Fields>> {
         match self.value() {
             Value::Nil => Ok(None),
-            value => Fields::of(value).map(Some),
+            value => Fields::from_value(value).map(Some),
         }
     }
 
@@ -50,7 +52,7 @@ impl Fields {
         optional_text(self.value())
     }
 
-    /// Of an event: a stream has no nothing.
+    /// A text of an event. A stream has no nil, so an empty text means none.
     pub fn text_if_any(&mut self) -> Decoded<Option<String>> {
         Ok(self.optional_text()?.filter(|text| !text.is_empty()))
     }
@@ -90,7 +92,7 @@ impl Fields {
         }
     }
 
-    /// What is left, each by itself.
+    /// Reads all remaining values.
     pub fn each<T>(mut self, mut read: impl FnMut(&mut Fields) -> Decoded<T>) -> Decoded<Vec<T>> {
         let mut found = Vec::new();
         while self.0.len() > 0 {
@@ -99,7 +101,7 @@ impl Fields {
         Ok(found)
     }
 
-    /// What is left, in pairs.
+    /// Reads the remaining values as pairs of key and value.
     pub fn map(self) -> Decoded<HashMap<String, String>> {
         let pairs = self.each(|fields| Ok((fields.text()?, fields.text()?)))?;
         Ok(pairs.into_iter().collect())

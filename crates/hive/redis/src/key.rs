@@ -1,25 +1,26 @@
-//! Keys: `{hive:<name>}:<part>`, so that a cluster keeps them together and nothing is ever found by scanning.
+//! Keys: `{hive:<name>}:<part>`. The hash tag keeps all keys of a hive on one server of a cluster. No script scans for
+//! keys.
 //!
 //! | part | kind | holds |
 //! |---|---|---|
-//! | `view` | hash | the hive's one row |
-//! | `event` | stream | what happened, under `<version>-0` |
-//! | `alive`, `ready`, `engaged` | sorted set | node → until when it counts as such; a score in `alive` is a row |
+//! | `view` | hash | the one row of the hive |
+//! | `event` | stream | the events, under `<version>-0` |
+//! | `alive`, `ready`, `engaged` | sorted set | node → until when it counts as such; a node in `alive` has a row |
 //! | `eligible` | set | nodes that may lead |
 //! | `traffic`, `beat`, `heartbeat`, `ttl`, `name`, `warm`, `meta` | hash | node → the rest of its row |
-//! | `epoch`, `holder`, `heir`, `since`, `cause` | hash | lease → its row, which is there if it has an epoch |
-//! | `heirs` | sorted set | `<node>/<lease>`: what a node is heir of |
-//! | `limit`, `coming` | hash | limit → its definition, and the one to come |
+//! | `epoch`, `holder`, `heir`, `since`, `cause` | hash | lease → its row; a lease with an epoch has a row |
+//! | `heirs` | sorted set | `<node>/<lease>`: the leases of which a node is the successor |
+//! | `limit`, `coming` | hash | limit → the definition in force, and the next one |
 //! | `limit:<name>:<key>` | hash | a bucket; it expires a while after it is full |
-//! | `ledger:<name>` | sorted set | keys of a limit by what was issued |
+//! | `ledger:<name>` | sorted set | keys of a limit by how much was issued |
 //! | `full` | sorted set | `<key><limit>` → when the bucket is full |
-//! | `slots:<node>` | hash | `<key><limit>` → how many slots it has, and the number of its last ask |
-//! | `none` | sorted set | `<node><key><limit>` → when a node last said that it has no slots |
+//! | `slots:<node>` | hash | `<key><limit>` → how many slots the node has, and the number of its last request |
+//! | `none` | sorted set | `<node><key><limit>` → when a node last reported that it has no slots |
 
 use honeyflow_event::Name;
 use honeyflow_hive::contract::limit::Key;
 
-/// Of scripts about nodes and leases, in the order of their `KEYS`.
+/// The keys of scripts about nodes and leases, in the order of `KEYS`.
 pub(crate) const HIVE: &[&str] = &[
     "view",
     "event",
@@ -46,10 +47,10 @@ pub(crate) const HIVE: &[&str] = &[
     "none",
 ];
 
-/// Of scripts about buckets alone, which are called often.
+/// The keys of scripts that use only buckets; these scripts run often.
 pub(crate) const LIMIT: &[&str] = &["view", "limit", "coming", "full"];
 
-/// All that a hive's name decides.
+/// The keys of one hive, derived from its name.
 pub(crate) struct Keys {
     prefix: String,
     pub hive: Vec<String>,
@@ -57,7 +58,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub fn of(hive: &str) -> Keys {
+    pub fn for_hive(hive: &str) -> Keys {
         let prefix = format!("{{hive:{hive}}}");
         let all = |parts: &[&str]| parts.iter().map(|part| format!("{prefix}:{part}")).collect();
         Keys { hive: all(HIVE), limit: all(LIMIT), prefix }

@@ -1,12 +1,12 @@
-//! One connection, made when it is needed and dropped when it is in doubt.
+//! One connection, opened when it is needed and dropped when its state is in doubt.
 //!
-//! | what happened to a request                  | its outcome            | the connection |
-//! |---------------------------------------------|------------------------|----------------|
-//! | answered                                    | as answered            | stays          |
-//! | refused by the server                       | nothing was done       | stays          |
-//! | `READONLY`, still loading                   | nothing was done       | dropped        |
-//! | `MOVED`: the hive's slot is elsewhere       | asked again there      | dropped        |
-//! | no answer in time, broken, nobody waits     | unknown                | dropped        |
+//! | what happened to a request                            | its outcome            | the connection |
+//! |-------------------------------------------------------|------------------------|----------------|
+//! | answered                                              | as answered            | stays          |
+//! | refused by the server                                 | nothing was done       | stays          |
+//! | `READONLY`, still loading                             | nothing was done       | dropped        |
+//! | `MOVED`: another server has the hive's slot           | sent again there       | dropped        |
+//! | no answer in time, connection broken, caller gave up  | unknown                | dropped        |
 
 use std::{
     sync::{
@@ -24,18 +24,19 @@ use redis::{
 };
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 
-use crate::{check, outcome, script::Script};
+use crate::{check, codes, outcome, script::Script};
 
-/// Requests under way. A node sends one beat at a time; more than this is a storm.
+/// The largest number of requests in progress. A node sends one heartbeat at a time; more requests than this are a
+/// storm.
 const REQUESTS_MAX: usize = 256;
-/// Within a cluster: the slot may move while we follow it.
+/// How many redirects to follow in a cluster: the slot may move again meanwhile.
 const REDIRECTS_MAX: usize = 3;
-/// A server that is slow is given its time; but one that could not be heard a moment ago may answer a new knock at once, and
-/// the old one much later.
+/// How long to wait for a connection before starting a further attempt. A slow server gets its time; but a server that
+/// was unreachable a moment ago may answer a new attempt at once and the old one much later.
 const KNOCKS_EVERY: Duration = Duration::from_secs(1);
-/// Connections that are being made for one request.
+/// The largest number of concurrent connection attempts for one request.
 const ATTEMPTS_MAX: usize = 3;
-/// Of a connection that nobody has been given yet.
+/// The number of a connection that is still being opened.
 const UNNUMBERED: u64 = 0;
 
 pub(crate) struct Lane {
@@ -44,42 +45,42 @@ pub(crate) struct Lane {
     check_every: Duration,
     turns: Semaphore,
     slot: Arc<Mutex<Slot>>,
-    /// Connections up to this number are in doubt.
+    /// Connections up to this number are in doubt and must not be used again.
     dropped: AtomicU64,
-    /// Said once, until it is better.
+    /// Whether the failure was logged already. It is logged once, until the server answers again.
     silent: AtomicBool,
 }
 
 #[derive(Default)]
 struct Slot {
     made: u64,
-    connection: Option<Connected>,
-    /// Where a cluster keeps the hive.
+    connection: Option<Connection>,
+    /// The server of the cluster that has the hive's slot, if it is not the configured one.
     moved: Option<ConnectionAddr>,
 }
 
 #[derive(Clone)]
-struct Connected {
+struct Connection {
     number: u64,
     connection: MultiplexedConnection,
     address: Arc<str>,
     checked_at: Instant,
 }
 
-/// The connection that has just answered.
-pub(crate) struct Answering<'l> {
+/// A connection in use by one request.
+pub(crate) struct ActiveConnection<'l> {
     lane: &'l Lane,
-    connected: Connected,
+    connected: Connection,
 }
 
-/// Unless it is settled, the connection is dropped with it.
-struct Doubt<'l> {
+/// Marks a connection as in doubt when it is dropped, unless it is settled.
+struct ConnectionDoubt<'l> {
     lane: &'l Lane,
     number: u64,
     settled: bool,
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for ConnectionDoubt<'_> {
     fn drop(&mut self) {
         if !self.settled {
             self.lane.dropped.fetch_max(self.number, Ordering::Relaxed);
@@ -115,8 +116,8 @@ impl Lane {
         script: &Script,
         keys: &[&[String]],
         arguments: &[String],
-    ) -> Result<(Value, Answering<'_>), Failure> {
-        let busy = |_| Failure::retry("hive-busy", "too many requests wait for the hive's connection");
+    ) -> Result<(Value, ActiveConnection<'_>), Failure> {
+        let busy = |_| Failure::retry(codes::HIVE_BUSY, "too many requests wait for the hive's connection");
         let _turn = self.turns.try_acquire().map_err(busy)?;
         let command = |how: &str, code: &str| {
             let mut command = redis::cmd(how);
@@ -129,8 +130,8 @@ impl Lane {
         };
         let mut redirects = 0;
         loop {
-            let connected = self.connected(script.doing).await?;
-            let mut answering = Answering { lane: self, connected };
+            let connected = self.ready_connection(script.doing).await?;
+            let mut answering = ActiveConnection { lane: self, connected };
             let mut result = answering.send(&command("EVALSHA", &script.hash)).await;
             if is_server(&result, ServerErrorKind::NoScript) {
                 result = answering.send(&command("EVAL", &script.text)).await;
@@ -140,39 +141,40 @@ impl Lane {
                 Err(error) => error,
             };
             match error.redirect_node().filter(|_| error.kind() == ErrorKind::Server(ServerErrorKind::Moved)) {
-                // Refused before it ran: it may be asked again where it belongs.
+                // The server refused the script before it ran, so it can be sent to the right server.
                 Some((address, _)) if redirects < REDIRECTS_MAX => {
                     redirects += 1;
-                    self.follow(address, answering.connected.number).await;
+                    self.follow_redirect(address, answering.connected.number).await;
                 }
                 _ => return Err(answering.failure(&error, script.doing)),
             }
         }
     }
 
-    async fn follow(&self, address: &str, number: u64) {
-        let moved = moved(self.place.addr(), address);
+    async fn follow_redirect(&self, address: &str, number: u64) {
+        let moved = moved_address(self.place.addr(), address);
         let mut slot = self.slot.lock().await;
         self.dropped.fetch_max(number, Ordering::Relaxed);
         slot.moved = moved;
     }
 
-    /// The connection, made and checked if need be. One at a time does that; the others wait for it.
-    async fn connected(self: &Arc<Lane>, doing: &'static str) -> Result<Connected, Failure> {
+    /// Returns the connection; opens and checks it if necessary. One request at a time does that, the others wait for
+    /// it.
+    async fn ready_connection(self: &Arc<Lane>, doing: &'static str) -> Result<Connection, Failure> {
         let slot = Arc::clone(&self.slot).lock_owned().await;
         let dropped = self.dropped.load(Ordering::Relaxed);
         let is_good =
-            |connected: &&Connected| connected.number > dropped && connected.checked_at.elapsed() < self.check_every;
+            |connected: &&Connection| connected.number > dropped && connected.checked_at.elapsed() < self.check_every;
         if let Some(connected) = slot.connection.as_ref().filter(is_good) {
             return Ok(connected.clone());
         }
-        // Not given up with the request: the next one needs it too.
+        // A separate task continues if the caller gives up: the next request needs the connection too.
         let lane = Arc::clone(self);
-        let made = tokio::spawn(async move { lane.make(slot, doing).await }).await;
-        made.map_err(|_| Failure::retry("hive-stopped", "the hive was closed while it was asked"))?
+        let made = tokio::spawn(async move { lane.open_or_check(slot, doing).await }).await;
+        made.map_err(|_| Failure::retry(codes::HIVE_STOPPED, "the hive was closed during a request"))?
     }
 
-    async fn make(&self, mut slot: OwnedMutexGuard<Slot>, doing: &'static str) -> Result<Connected, Failure> {
+    async fn open_or_check(&self, mut slot: OwnedMutexGuard<Slot>, doing: &'static str) -> Result<Connection, Failure> {
         let dropped = self.dropped.load(Ordering::Relaxed);
         if let Some(connected) = slot.connection.take_if(|connected| connected.number > dropped) {
             let connected = self.check(connected, doing).await?;
@@ -180,25 +182,25 @@ impl Lane {
             return Ok(connected);
         }
         slot.connection = None;
-        let connected = match self.attempts(&mut slot, doing).await {
+        let connected = match self.connect_hedged(&mut slot, doing).await {
             Ok(connected) => connected,
             Err(failure) => {
-                // Whoever has pointed there may be wrong by now.
+                // The redirect may be out of date by now.
                 slot.moved = None;
                 if !self.silent.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(code = %failure.code, "the hive's store does not serve: {failure}");
+                    tracing::warn!(code = %failure.code, "cannot use the hive's store: {failure}");
                 }
                 return Err(failure);
             }
         };
         if self.silent.swap(false, Ordering::Relaxed) {
-            tracing::info!("the hive's store serves again");
+            tracing::info!("the hive's store is usable again");
         }
         slot.connection = Some(connected.clone());
         Ok(connected)
     }
 
-    async fn attempts(&self, slot: &mut Slot, doing: &str) -> Result<Connected, Failure> {
+    async fn connect_hedged(&self, slot: &mut Slot, doing: &str) -> Result<Connection, Failure> {
         let place = match &slot.moved {
             Some(address) => self.place.clone().set_addr(address.clone()),
             None => self.place.clone(),
@@ -213,25 +215,26 @@ impl Lane {
         };
         drop(attempts);
         slot.made += 1;
-        Ok(Connected { number: slot.made, ..made })
+        Ok(Connection { number: slot.made, ..made })
     }
 
-    /// Without a number yet: one that is given up while it is checked says nothing about the one that came first.
-    async fn connect(&self, place: ConnectionInfo, doing: &str) -> Result<Connected, Failure> {
+    /// Opens and checks a connection. It has no number yet, so that giving it up during the check does not put another
+    /// connection in doubt.
+    async fn connect(&self, place: ConnectionInfo, doing: &str) -> Result<Connection, Failure> {
         let address: Arc<str> = place.addr().to_string().into();
-        let failed = |error: RedisError| outcome::unconnected(&error, doing, &address);
+        let failed = |error: RedisError| outcome::connect_failure(&error, doing, &address);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout));
         let client = Client::open(place).map_err(failed)?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
-        let connected = Connected { number: UNNUMBERED, connection, address, checked_at: Instant::now() };
+        let connected = Connection { number: UNNUMBERED, connection, address, checked_at: Instant::now() };
         self.check(connected, doing).await
     }
 
-    /// Whether this server can hold a hive, at first and now and then: a setting may change under way.
-    async fn check(&self, connected: Connected, doing: &str) -> Result<Connected, Failure> {
-        let mut answering = Answering { lane: self, connected };
+    /// Checks that the server is suitable for a hive, at first and then periodically, as a setting may change later.
+    async fn check(&self, connected: Connection, doing: &str) -> Result<Connection, Failure> {
+        let mut answering = ActiveConnection { lane: self, connected };
         let mut info = String::new();
         for section in ["server", "memory"] {
             let said = answering.send(redis::cmd("INFO").arg(section)).await;
@@ -239,14 +242,14 @@ impl Lane {
             info += &said.map_err(|error| answering.failure(&error, doing))?;
         }
         check::judge(&info, &answering.connected.address)?;
-        Ok(Connected { checked_at: Instant::now(), ..answering.connected })
+        Ok(Connection { checked_at: Instant::now(), ..answering.connected })
     }
 }
 
-impl Answering<'_> {
-    /// Dropped before it is answered, the connection is dropped too.
+impl ActiveConnection<'_> {
+    /// Sends a command. If this future is dropped before the answer, the connection is dropped too.
     async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let mut doubt = Doubt { lane: self.lane, number: self.connected.number, settled: false };
+        let mut doubt = ConnectionDoubt { lane: self.lane, number: self.connected.number, settled: false };
         let result = command.query_async::<Value>(&mut self.connected.connection).await;
         doubt.settled = match &result {
             Ok(_) => true,
@@ -259,7 +262,7 @@ impl Answering<'_> {
         outcome::judge(error, doing, &self.connected.address).failure
     }
 
-    /// How many replicas know what was just written here, at most `enough`.
+    /// Waits until `enough` replicas have received the last write of this connection. Returns how many have.
     pub async fn wait_for_replicas(&mut self, enough: u64, within: Duration) -> Result<u64, Failure> {
         let wait_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let known = self.send(redis::cmd("WAIT").arg(enough).arg(wait_ms)).await;
@@ -273,8 +276,8 @@ fn is_server(result: &Result<Value, RedisError>, kind: ServerErrorKind) -> bool 
     result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(kind))
 }
 
-/// The same kind of address elsewhere. Without a host it is another port of the same one.
-fn moved(from: &ConnectionAddr, to: &str) -> Option<ConnectionAddr> {
+/// The address of another server, with the same kind of connection. If `to` has no host, the host stays the same.
+fn moved_address(from: &ConnectionAddr, to: &str) -> Option<ConnectionAddr> {
     let (to_host, port) = to.rsplit_once(':')?;
     let port = port.parse().ok()?;
     let named = |host: &String| if to_host.is_empty() { host.clone() } else { to_host.to_owned() };

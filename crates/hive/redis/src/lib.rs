@@ -1,12 +1,14 @@
 //! The hive in Redis or Valkey: every request is one script on the server's own clock, and all keys of a hive share one
 //! hash tag ([`key`]).
 //!
-//! Redis may lose everything at any time, so its history counts as unknown whenever another process answers or the view is
-//! gone: nobody mints before what was held has ended. An unknown outcome leaves as `Retry`; nothing is sent twice.
-//! Connections live on a thread of their own, so that no busy runtime of the program delays a beat.
+//! Redis may lose everything at any time. So its history counts as unknown whenever another process answers or the view
+//! is missing: then no node mints until all earlier terms have ended. A request with an unknown outcome fails with
+//! `Retry` and is never sent twice. The connections have their own thread, so that a busy runtime does not delay a
+//! heartbeat.
 
 mod answer;
 mod check;
+pub mod codes;
 mod decode;
 mod key;
 mod lane;
@@ -29,16 +31,16 @@ use thread::Thread;
 
 #[derive(Clone)]
 pub struct Options {
-    /// `redis://`, `rediss://` (TLS) or `redis+unix://`; of a cluster, any of its nodes.
+    /// `redis://`, `rediss://` (TLS) or `redis+unix://`; for a cluster, the address of any of its nodes.
     pub url: String,
     /// Several hives may share a server.
     pub hive: Name,
-    /// After that a request counts as unanswered, should its caller be more patient.
+    /// After this time a request counts as unanswered, even if its caller would wait longer.
     pub timeout: Duration,
-    /// How often the server is asked whether it would throw keys out.
+    /// How often to check that the server does not evict keys.
     pub check_every: Duration,
-    /// Where there are replicas, a lease has changed hands only once one of them knows. A server that is set to
-    /// `min-replicas-to-write 1` refuses everything else too while it has none.
+    /// If the server has replicas, a transfer of a lease counts only when one of them has received it. A server with
+    /// `min-replicas-to-write 1` refuses all other writes too while it has no replica.
     pub require_replica: bool,
 }
 
@@ -55,7 +57,7 @@ impl Options {
 }
 
 impl fmt::Debug for Options {
-    /// Without the url: a password may stand in it.
+    /// Omits the url, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { hive, timeout, check_every, require_replica, .. } = self;
         write!(
@@ -65,13 +67,13 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Its thread and connections end once it is dropped.
+/// The hive on one Redis server or cluster. Its thread and connections end when it is dropped.
 pub struct RedisHive {
     store: Arc<Store>,
     thread: Thread,
 }
 
-/// Opens the hive of the usual name. A server that is not there is no error: requests say so.
+/// Opens the hive of the default name. A server that is down is no error: requests fail until it is up.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), honeyflow_runtime::Failure> {
@@ -82,7 +84,7 @@ pub struct RedisHive {
 /// ```
 ///
 /// # Errors
-/// If the url is none.
+/// If the url is invalid.
 #[expect(clippy::unused_async, reason = "every backend is opened in the same way, and others ask their server")]
 pub async fn open(url: &str) -> Result<Arc<dyn HiveStore>, Failure> {
     Ok(Arc::new(RedisHive::open(&Options::new(url))?))
@@ -90,30 +92,30 @@ pub async fn open(url: &str) -> Result<Arc<dyn HiveStore>, Failure> {
 
 impl RedisHive {
     /// # Errors
-    /// If the url or the hive's name cannot be used, or no thread can be had.
+    /// If the url or the hive's name is invalid, or no thread can be started.
     pub fn open(options: &Options) -> Result<RedisHive, Failure> {
         let name = &options.hive;
         if name.is_empty() || name.len() > 191 || name.contains(['{', '}']) {
-            let said = format!("{name:?} is no name of a hive: it needs 1 to 191 bytes and no braces");
-            return Err(Failure::fatal("hive-options", said));
+            let said = format!("{name:?} is not a valid name of a hive: it must have 1 to 191 bytes and no braces");
+            return Err(Failure::fatal(codes::HIVE_OPTIONS, said));
         }
-        let place = place(&options.url)?;
+        let place = parse_url(&options.url)?;
         Ok(RedisHive { store: Arc::new(Store::new(&place, options)), thread: Thread::start()? })
     }
 }
 
-fn place(url: &str) -> Result<ConnectionInfo, Failure> {
-    // The text itself is not repeated: a password may stand in it.
+fn parse_url(url: &str) -> Result<ConnectionInfo, Failure> {
+    // The message does not repeat the url, which may contain a password.
     let wrong = |error: redis::RedisError| {
         let said = format!(
-            "the hive's address is no Redis url: {error}; write redis://[user:password@]host[:port][/database], \
+            "the hive's address is not a Redis url: {error}; write redis://[user:password@]host[:port][/database], \
              rediss:// for TLS, or redis+unix:///path"
         );
-        Failure::fatal("bad-url", said)
+        Failure::fatal(codes::BAD_URL, said)
     };
     let place = redis::Client::open(url).map_err(wrong)?.get_connection_info().clone();
     if matches!(place.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        // Whoever was first has chosen; there is one for the whole process.
+        // There is one provider per process. An error means that another part of the program has installed one already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     Ok(place)
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_is_none_is_said_without_its_password() {
+    fn an_invalid_url_is_reported_without_its_password() {
         for url in ["http://me:secret@host", "redis//me:secret@host", "me:secret@host", ""] {
             let failure = RedisHive::open(&Options::new(url)).err().expect(url);
             assert_eq!((failure.class, &*failure.code), (honeyflow_runtime::Class::Fatal, "bad-url"), "{url}");

@@ -1,20 +1,21 @@
-//! Limits: buckets and slots are counted by scripts, which compute what [`honeyflow_hive::bucket`] does.
+//! Limits: buckets and slots. The scripts do the same arithmetic as [`honeyflow_hive::bucket`].
 
 use honeyflow_event::Name;
 use honeyflow_hive::contract::limit::{
-    BucketRow, Definition, Denial, Denied, Draw, Drawn, Exact, Key, Left, Limit, MICRO, Reply, Request, Rule, Slots,
-    SlotsHeld, Undefined, Window,
+    BucketRow, Definition, Denial, DeniedTake, Draw, DrawOutcome, ExactTake, Key, Limit, MICRO, Remainder, Reply,
+    Request, Rule, Slots, SlotsHeld, UndefinedLimit, Window,
 };
 use honeyflow_runtime::Failure;
 use redis::Value;
 
 use crate::{
     answer::{Store, flag},
+    codes,
     decode::{Decoded, Fields, unreadable},
     script::{Script, scripts},
 };
 
-/// A script's number is a double: whole up to here.
+/// Numbers in scripts are doubles; integers are exact up to here.
 const WHOLE_MAX: u64 = 1 << 53;
 
 impl Store {
@@ -24,7 +25,7 @@ impl Store {
             Request::Draw(draws) => self.draw(&draws).await,
             Request::Exact { takes, peek } => self.exact(&takes, peek).await,
             Request::Refund(takes) => {
-                let arguments = takes.iter().flat_map(|Exact { limit, key, cost, window }| {
+                let arguments = takes.iter().flat_map(|ExactTake { limit, key, cost, window }| {
                     let until = window.map(|window| window.end_ms.to_string()).unwrap_or_default();
                     [limit.to_string(), key.to_string(), cost.to_string(), until]
                 });
@@ -39,7 +40,7 @@ impl Store {
                 let keys = self.buckets(asks.iter().map(|ask| (&ask.limit, ask.key)));
                 let held = self.limits.run(&scripts.slots, &[&self.keys.hive, &keys], &arguments).await?;
                 match held {
-                    Value::Array(_) => Fields::of(held)?.each(slots).map(Reply::Slots),
+                    Value::Array(_) => Fields::from_value(held)?.each(slots).map(Reply::Slots),
                     _ => Ok(Reply::Unfit),
                 }
             }
@@ -63,36 +64,36 @@ impl Store {
         self.limits.run(script, &[&self.keys.limit, keys], &arguments).await
     }
 
-    /// Bucket and ledger of each.
+    /// The keys of bucket and ledger, for each named bucket.
     fn buckets<'a>(&self, named: impl Iterator<Item = (&'a Name, Key)>) -> Vec<String> {
         named.flat_map(|(limit, key)| [self.keys.bucket(limit, key), self.keys.ledger(limit)]).collect()
     }
 
     async fn draw(&self, draws: &[Draw]) -> Result<Reply, Failure> {
-        let arguments = draws.iter().flat_map(|Draw { limit, key, want, need, book }| {
+        let arguments = draws.iter().flat_map(|Draw { limit, key, want, need, reserve: book }| {
             let (to_book, weight) = book.map_or((0, 0), |book| (book.want.min(WHOLE_MAX / MICRO), book.weight.max(1)));
             let numbers = [*want, *need, to_book, weight].map(|number| number.to_string());
             [limit.to_string(), key.to_string()].into_iter().chain(numbers)
         });
         let keys = self.buckets(draws.iter().map(|draw| (&draw.limit, draw.key)));
-        let mut fields = Fields::of(self.ask(&scripts().draw, &keys, arguments).await?)?;
+        let mut fields = Fields::from_value(self.ask(&scripts().draw, &keys, arguments).await?)?;
         let hive_ms = fields.number()?;
         let drawn = fields.fields()?.each(|fields| {
-            let Some(mut drawn) = fields.optional_fields()? else { return Ok(Err(Undefined)) };
-            Ok(Ok(Drawn {
+            let Some(mut drawn) = fields.optional_fields()? else { return Ok(Err(UndefinedLimit)) };
+            Ok(Ok(DrawOutcome {
                 granted: drawn.number()?,
                 pool_u: drawn.number()?,
                 version: drawn.number()?,
                 retry_ms: drawn.optional_number()?,
-                booked: drawn.number()?,
+                reserved: drawn.number()?,
                 begins_ms: drawn.number()?,
             }))
         })?;
         Ok(Reply::Drawn { hive_ms, drawn })
     }
 
-    async fn exact(&self, takes: &[Exact], peek: bool) -> Result<Reply, Failure> {
-        let taken = takes.iter().flat_map(|Exact { limit, key, cost, window }| {
+    async fn exact(&self, takes: &[ExactTake], peek: bool) -> Result<Reply, Failure> {
+        let taken = takes.iter().flat_map(|ExactTake { limit, key, cost, window }| {
             let instant = |of: fn(&Window) -> u64| window.as_ref().map(|window| of(window).to_string());
             let (start, end) = (instant(|window| window.start_ms), instant(|window| window.end_ms));
             let (start, end) = (start.unwrap_or_default(), end.unwrap_or_default());
@@ -100,14 +101,14 @@ impl Store {
         });
         let keys = self.buckets(takes.iter().map(|take| (&take.limit, take.key)));
         let arguments = [flag(peek)].into_iter().chain(taken);
-        let mut fields = Fields::of(self.ask(&scripts().exact, &keys, arguments).await?)?;
+        let mut fields = Fields::from_value(self.ask(&scripts().exact, &keys, arguments).await?)?;
         if fields.text()? == "denied" {
             return denied(fields).map(Reply::Denied);
         }
         let hive_ms = fields.number()?;
         let left = fields.fields()?.each(|fields| {
             let mut left = fields.fields()?;
-            Ok(Left { pool_u: left.number()?, version: left.number()?, full_ms: left.number()? })
+            Ok(Remainder { pool_u: left.number()?, version: left.number()?, full_ms: left.number()? })
         })?;
         Ok(Reply::Admitted { hive_ms, left })
     }
@@ -115,13 +116,15 @@ impl Store {
     async fn set_limit(&self, limit: &Name, was: Option<u64>, rule: Rule, after_ms: u64) -> Result<Reply, Failure> {
         if [rule.rate_u, rule.period_ms, rule.burst_u].iter().any(|number| *number > WHOLE_MAX) {
             let most = WHOLE_MAX / MICRO;
-            let said = format!("limit {limit}: Redis counts up to {most} permits at once; set less, or another store");
-            return Err(Failure::reject("limit-too-large", said));
+            let said = format!(
+                "limit {limit}: Redis counts up to {most} permits at once; set a lower limit, or use another store"
+            );
+            return Err(Failure::reject(codes::LIMIT_TOO_LARGE, said));
         }
         let was = was.map(|was| was.to_string()).unwrap_or_default();
         let rule = format!("{} {} {}", rule.rate_u, rule.period_ms, rule.burst_u);
         let arguments = [limit.to_string(), was, rule, after_ms.to_string()];
-        let mut fields = Fields::of(self.run(&scripts().set_limit, arguments).await?)?;
+        let mut fields = Fields::from_value(self.run(&scripts().set_limit, arguments).await?)?;
         Ok(match &*fields.text()? {
             "set" => Reply::Set { version: fields.number()?, effective_ms: fields.number()? },
             "pending" => Reply::Pending { effective_ms: fields.number()? },
@@ -130,7 +133,7 @@ impl Store {
     }
 }
 
-fn denied(mut fields: Fields) -> Decoded<Denied> {
+fn denied(mut fields: Fields) -> Decoded<DeniedTake> {
     let at = usize::try_from(fields.number()?).unwrap_or(usize::MAX);
     let version = fields.number()?;
     let why = match &*fields.text()? {
@@ -139,11 +142,11 @@ fn denied(mut fields: Fields) -> Decoded<Denied> {
         "other-window" => Denial::OtherWindow { hive_ms: fields.number()? },
         _ => Denial::Empty { pool_u: fields.number()?, retry_ms: fields.number()? },
     };
-    Ok(Denied { at, version, why })
+    Ok(DeniedTake { at, version, why })
 }
 
-fn slots(fields: &mut Fields) -> Decoded<Result<SlotsHeld, Undefined>> {
-    let Some(mut held) = fields.optional_fields()? else { return Ok(Err(Undefined)) };
+fn slots(fields: &mut Fields) -> Decoded<Result<SlotsHeld, UndefinedLimit>> {
+    let Some(mut held) = fields.optional_fields()? else { return Ok(Err(UndefinedLimit)) };
     Ok(Ok(SlotsHeld {
         has: held.number()?,
         free: held.number()?,
@@ -154,7 +157,7 @@ fn slots(fields: &mut Fields) -> Decoded<Result<SlotsHeld, Undefined>> {
 }
 
 fn limits(value: Value) -> Result<Reply, Failure> {
-    let mut fields = Fields::of(value)?;
+    let mut fields = Fields::from_value(value)?;
     let (hive_ms, version) = (fields.number()?, fields.number()?);
     let (defined, coming) = (fields.fields()?.map()?, fields.fields()?.map()?);
     let mut limits = Vec::with_capacity(defined.len());
@@ -171,7 +174,7 @@ fn limits(value: Value) -> Result<Reply, Failure> {
     Ok(Reply::Limits { hive_ms, version, limits })
 }
 
-/// `version rate_u period_ms burst_u effective_ms`
+/// Reads a definition from the text `version rate_u period_ms burst_u effective_ms`.
 fn definition(text: &str) -> Decoded<Definition> {
     let numbers: Option<Vec<u64>> = text.split(' ').map(|number| number.parse().ok()).collect();
     match numbers.as_deref() {
@@ -183,7 +186,7 @@ fn definition(text: &str) -> Decoded<Definition> {
 }
 
 fn ledger(value: Value) -> Result<Reply, Failure> {
-    let mut rows = Fields::of(value)?.each(|fields| {
+    let mut rows = Fields::from_value(value)?.each(|fields| {
         let mut row = fields.fields()?;
         let (key, mut bucket, flowed_u, booked_u) = (row.text()?, row.fields()?, row.number()?, row.number()?);
         let key = u128::from_str_radix(&key, 16).map_err(|_| unreadable(&Value::SimpleString(key)))?;

@@ -1,95 +1,102 @@
-//! What an error of Redis or of the way to it means: which class, which code, what to do, and whether the connection can
-//! be used on.
+//! Classifies errors of Redis and of the connection: class, code, hint, and whether the connection can be used again.
 //!
-//! Whatever may pass by itself is `Retry`. What only a person can mend is `Fatal`: whoever joins with it is told at once.
+//! An error that may pass by itself is `Retry`. An error that only a person can fix is `Fatal`: a join that meets it
+//! fails at once.
 
 use std::fmt::Display;
 
 use honeyflow_runtime::{Class, Failure};
 use redis::{ErrorKind, RedisError};
 
+use crate::codes;
+
 pub(crate) struct Outcome {
     pub failure: Failure,
-    /// The server has answered: the next request may use the same connection.
+    /// Whether the server has answered, so that the next request may use the same connection.
     pub answered: bool,
 }
 
-/// Of a request that was sent.
+/// The outcome of a request that was sent.
 pub(crate) fn judge(error: &RedisError, doing: &str, place: impl Display) -> Outcome {
-    judge_as(error, "connection-lost", doing, place)
+    judge_as(error, codes::CONNECTION_LOST, doing, place)
 }
 
-/// Of a connection that could not be made.
-pub(crate) fn unconnected(error: &RedisError, doing: &str, place: impl Display) -> Failure {
-    judge_as(error, "no-connection", doing, place).failure
+/// The failure of a connection that could not be opened.
+pub(crate) fn connect_failure(error: &RedisError, doing: &str, place: impl Display) -> Failure {
+    judge_as(error, codes::NO_CONNECTION, doing, place).failure
 }
 
 fn judge_as(error: &RedisError, broken: &'static str, doing: &str, place: impl Display) -> Outcome {
     let said = error.to_string();
     let (class, code) = match error.kind() {
-        ErrorKind::AuthenticationFailed => (Class::Fatal, "access-denied"),
-        ErrorKind::InvalidClientConfig => (Class::Fatal, "no-tls"),
-        ErrorKind::Io if error.is_timeout() && broken != "no-connection" => (Class::Retry, "no-answer"),
+        ErrorKind::AuthenticationFailed => (Class::Fatal, codes::ACCESS_DENIED),
+        ErrorKind::InvalidClientConfig => (Class::Fatal, codes::NO_TLS),
+        ErrorKind::Io if error.is_timeout() && broken != codes::NO_CONNECTION => (Class::Retry, codes::NO_ANSWER),
         ErrorKind::Server(_) | ErrorKind::Extension => answer(error.code().unwrap_or_default(), &said),
         _ => (Class::Retry, broken),
     };
     let is_answer = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-    // One that only reads for now may be another server than the next connection leads to.
-    let answered = is_answer && !matches!(code, "read-only" | "server-starting" | "access-denied");
+    // This server is read-only for now; a new connection may lead to another server.
+    let answered = is_answer && !matches!(code, codes::READ_ONLY | codes::SERVER_STARTING | codes::ACCESS_DENIED);
     let message = format!("{doing} at {place}: {said}{}", hint(code));
     Outcome { failure: Failure::new(class, code, message), answered }
 }
 
-/// Before 7.0 an error inside a script comes as `ERR`, or with its place first, and its own code somewhere in the text.
+/// Classifies an error answer. Before 7.0 an error inside a script has the code `ERR`, or its position in the script as
+/// code, and the real code is somewhere in the text.
 fn answer(code: &str, said: &str) -> (Class, &'static str) {
     let wrapped = code == "ERR" || code.starts_with('@');
     let is = |name: &str| code == name || (wrapped && said.contains(&format!("-{name} ")));
     const CODES: &[(&str, Class, &str)] = &[
-        ("READONLY", Class::Retry, "read-only"),
-        ("LOADING", Class::Retry, "server-starting"),
-        ("MASTERDOWN", Class::Retry, "server-starting"),
-        ("NOREPLICAS", Class::Retry, "no-replica"),
-        ("MISCONF", Class::Retry, "server-cannot-save"),
-        ("OOM", Class::Retry, "out-of-memory"),
-        ("BUSY", Class::Retry, "server-busy"),
-        ("MOVED", Class::Retry, "cluster-moving"),
-        ("ASK", Class::Retry, "cluster-moving"),
-        ("TRYAGAIN", Class::Retry, "cluster-moving"),
-        ("CLUSTERDOWN", Class::Retry, "cluster-down"),
-        ("NOAUTH", Class::Fatal, "access-denied"),
-        ("WRONGPASS", Class::Fatal, "access-denied"),
-        ("NOPERM", Class::Fatal, "no-privilege"),
-        ("WRONGTYPE", Class::Fatal, "key-taken"),
+        ("READONLY", Class::Retry, codes::READ_ONLY),
+        ("LOADING", Class::Retry, codes::SERVER_STARTING),
+        ("MASTERDOWN", Class::Retry, codes::SERVER_STARTING),
+        ("NOREPLICAS", Class::Retry, codes::NO_REPLICA),
+        ("MISCONF", Class::Retry, codes::SERVER_CANNOT_SAVE),
+        ("OOM", Class::Retry, codes::OUT_OF_MEMORY),
+        ("BUSY", Class::Retry, codes::SERVER_BUSY),
+        ("MOVED", Class::Retry, codes::CLUSTER_MOVING),
+        ("ASK", Class::Retry, codes::CLUSTER_MOVING),
+        ("TRYAGAIN", Class::Retry, codes::CLUSTER_MOVING),
+        ("CLUSTERDOWN", Class::Retry, codes::CLUSTER_DOWN),
+        ("NOAUTH", Class::Fatal, codes::ACCESS_DENIED),
+        ("WRONGPASS", Class::Fatal, codes::ACCESS_DENIED),
+        ("NOPERM", Class::Fatal, codes::NO_PRIVILEGE),
+        ("WRONGTYPE", Class::Fatal, codes::KEY_TAKEN),
     ];
     if let Some((_, class, code)) = CODES.iter().find(|(name, ..)| is(name)) {
         return (*class, code);
     }
     match said {
-        said if said.contains("NORUNID") => (Class::Fatal, "no-run-id"),
-        said if said.contains("max number of clients") => (Class::Retry, "too-many-connections"),
-        // A script of ours has ended in the middle: nothing that passes by itself.
-        said if said.contains("user_script") => (Class::Fatal, "hive-error"),
-        _ => (Class::Retry, "hive-error"),
+        said if said.contains("NORUNID") => (Class::Fatal, codes::NO_RUN_ID),
+        said if said.contains("max number of clients") => (Class::Retry, codes::TOO_MANY_CONNECTIONS),
+        // One of our scripts failed in the middle; that does not pass by itself.
+        said if said.contains("user_script") => (Class::Fatal, codes::HIVE_ERROR),
+        _ => (Class::Retry, codes::HIVE_ERROR),
     }
 }
 
 fn hint(code: &str) -> &'static str {
     match code {
-        "no-connection" => "; is the server up, and the address right?",
-        "no-answer" | "connection-lost" => "; what has become of the request is unknown",
-        "no-tls" => "; does the server speak TLS, and is its certificate known to this machine?",
-        "access-denied" => "; look at user and password in the address",
-        "no-privilege" => {
+        codes::NO_CONNECTION => "; is the server up, and the address right?",
+        codes::NO_ANSWER | codes::CONNECTION_LOST => "; the outcome of the request is unknown",
+        codes::NO_TLS => "; does the server support TLS, and does this machine trust its certificate?",
+        codes::ACCESS_DENIED => "; check user and password in the address",
+        codes::NO_PRIVILEGE => {
             "; its user needs +@scripting +@read +@write +info +time +wait on keys ~{hive:*, for example: \
              ACL SETUSER honeyflow on >… ~{hive:* +@scripting +@read +@write +info +time +wait"
         }
-        "read-only" => "; this server only reads: give the address of the primary, or wait until one is promoted",
-        "no-replica" => "; the server wants more replicas than it has (min-replicas-to-write)",
-        "server-cannot-save" => "; the server cannot write its snapshot to disk: look at its log",
-        "out-of-memory" => "; raise maxmemory, or give the hive a server of its own",
-        "key-taken" => "; another program keeps something else under a key of this hive: name the hive otherwise",
-        "too-many-connections" => "; raise maxclients: a node has up to three connections",
-        "no-run-id" => "; the server does not tell its run_id (INFO server), and so not whether it was replaced",
+        codes::READ_ONLY => {
+            "; this server is read-only: give the address of the primary, or wait until one is promoted"
+        }
+        codes::NO_REPLICA => "; the server has fewer replicas than it requires (min-replicas-to-write)",
+        codes::SERVER_CANNOT_SAVE => "; the server cannot write its snapshot to disk: check its log",
+        codes::OUT_OF_MEMORY => "; raise maxmemory, or use a separate server for the hive",
+        codes::KEY_TAKEN => "; another program uses a key of this hive for something else: give the hive another name",
+        codes::TOO_MANY_CONNECTIONS => "; raise maxclients: a node has up to three connections",
+        codes::NO_RUN_ID => {
+            "; the server does not report its run_id (INFO server), so the hive cannot see whether it was replaced"
+        }
         _ => "",
     }
 }
@@ -98,7 +105,7 @@ fn hint(code: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    /// As Redis 6.2 says it, and as later ones do.
+    /// With the texts of Redis 6.2, and those of later versions.
     #[test]
     fn hv_1_an_error_inside_a_script_is_told_apart_on_every_version() {
         let read_only = "-READONLY You can't write against a read only replica.";

@@ -1,11 +1,11 @@
-//! Rows as scripts give them.
+//! Reads rows from the replies of scripts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     NodeId,
-    contract::{Counts, Event, Events, Head, LeaseRow, NodeRow, Queen, Status, View, Watched},
+    contract::{Counts, Event, Events, Head, LeaseRow, NodeRow, Queen, Status, View, WatchedNode},
 };
 use redis::Value;
 
@@ -38,7 +38,7 @@ pub(crate) fn status(mut fields: Fields) -> Decoded<Status> {
     let head = head(fields.fields()?)?;
     let (member, renewed) = (fields.flag()?, fields.flag()?);
     let queen = fields.optional_fields()?.map(queen).transpose()?;
-    // `<node>/<lease>`, as they stand in order.
+    // Entries are `<node>/<lease>`, in sorted order.
     let heir_of = fields.fields()?.each(|fields| {
         let text = fields.text()?;
         text.split_once('/')
@@ -46,21 +46,21 @@ pub(crate) fn status(mut fields: Fields) -> Decoded<Status> {
             .ok_or_else(|| unreadable(&Value::SimpleString(text.clone())))
     })?;
     let soonest = fields.fields()?.each(|fields| watched(fields.fields()?))?;
-    Ok(Status { head, member, renewed, queen, heir_of, soonest, ahead: fields.flag()? })
+    Ok(Status { head, member, renewed, queen, successor_of: heir_of, soonest, ahead: fields.flag()? })
 }
 
 fn queen(mut fields: Fields) -> Decoded<Queen> {
     Ok(Queen {
         epoch: fields.epoch()?,
         holder: fields.optional_node()?,
-        heir: fields.optional_node()?,
+        successor: fields.optional_node()?,
         since_ms: fields.number()?,
         node: fields.optional_fields()?.map(watched).transpose()?,
     })
 }
 
-fn watched(mut fields: Fields) -> Decoded<Watched> {
-    Ok(Watched {
+fn watched(mut fields: Fields) -> Decoded<WatchedNode> {
+    Ok(WatchedNode {
         id: fields.node()?,
         beat: fields.number()?,
         heartbeat_ms: fields.number()?,
@@ -95,16 +95,16 @@ pub(crate) fn lease(mut fields: Fields) -> Decoded<LeaseRow> {
     Ok(LeaseRow {
         epoch: fields.epoch()?,
         holder: fields.optional_node()?,
-        heir: fields.optional_node()?,
+        successor: fields.optional_node()?,
         since_ms: fields.number()?,
         cause: fields.text()?,
         free: fields.flag()?,
-        heir_is_warm: fields.optional_text()?.is_some_and(|text| warm(&text).contains(&name)),
+        successor_is_warm: fields.optional_text()?.is_some_and(|text| warm(&text).contains(&name)),
         name,
     })
 }
 
-/// Key by key, as the script has read them; here they become rows.
+/// Builds the rows of the view. The script returns whole keys, one after the other.
 pub(crate) fn view(mut fields: Fields) -> Decoded<View> {
     let head = head(fields.fields()?)?;
     let alive = fields.fields()?.each(|fields| {
@@ -152,11 +152,11 @@ fn leases(mut hashes: Fields, nodes: &[NodeRow], hive_ms: u64) -> Decoded<Vec<Le
         Ok(LeaseRow {
             epoch: Epoch(digits(Some(&epoch))?),
             holder,
-            heir,
+            successor: heir,
             since_ms: digits(since.remove(&name).as_deref())?,
             cause: causes.remove(&name).unwrap_or_default(),
             free: holder.and_then(row_of).is_none(),
-            heir_is_warm: heir_row.is_some_and(|row| row.warm.iter().any(|warm| **warm == *name)),
+            successor_is_warm: heir_row.is_some_and(|row| row.warm.iter().any(|warm| **warm == *name)),
             name: name.into(),
         })
     };
@@ -182,7 +182,7 @@ pub(crate) fn events(mut fields: Fields) -> Decoded<Events> {
     Ok(Events { head, events, nodes, leases })
 }
 
-/// An entry of the stream: `<version>-0`, then names and values in the order they were written.
+/// Reads an entry of the stream: its id `<version>-0`, then names and values in the order in which they were written.
 pub(crate) fn event(mut entry: Fields) -> Decoded<Event> {
     let id = entry.text()?;
     let version = digits(id.split_once('-').map(|(version, _)| version))?;

@@ -1,13 +1,13 @@
-//! The scripts: one per request, each made of the names of its keys, the parts it uses and what it does.
+//! The scripts, one per request. Each consists of the names of its keys, the shared parts it uses, and its body.
 //!
-//! They are called by their hash. A server that does not know one yet is sent the text, and knows it from then on.
+//! Scripts are called by their hash. If the server does not know a script yet, the hive sends the text once.
 
 use std::sync::LazyLock;
 
 use crate::key;
 
 pub(crate) struct Script {
-    /// For people: what could not be done.
+    /// What the script does, for messages: a verb and an object.
     pub doing: &'static str,
     pub hash: String,
     pub text: String,
@@ -22,7 +22,7 @@ const STATUS: &str = include_str!("script/part/status.lua");
 const WHOLE: &str = include_str!("script/part/whole.lua");
 const BUCKET: &str = include_str!("script/part/bucket.lua");
 
-/// Each part stands on those before it.
+/// Each part uses the parts before it.
 const HIVE: &[&str] = &[TIME, VIEW];
 const NODES: &[&str] = &[TIME, VIEW, SLOTS, NODE];
 const LEASES: &[&str] = &[TIME, VIEW, SLOTS, NODE, LEASE];
@@ -37,7 +37,7 @@ impl Script {
         for (n, key) in keys.iter().enumerate() {
             text += &format!("local k_{key} = KEYS[{}]\n", n + 1);
         }
-        // What stands before `:view`.
+        // The prefix is the text before `:view`.
         text += "local prefix = string.sub(k_view, 1, -6)\n";
         for part in parts.iter().chain([&body]) {
             text += part;
@@ -62,18 +62,18 @@ scripts! {
     join: "join the hive", HIVE, BEATS;
     beat: "beat", HIVE, BEATS;
     leave: "leave the hive", HIVE, NODES;
-    bury: "bury a node", HIVE, NODES;
-    mend: "mend the hive", HIVE, NODES;
-    tally: "count the hive", HIVE, NODES;
-    look: "look at leases", HIVE, LEASES;
+    bury: "remove expired nodes", HIVE, NODES;
+    mend: "repair stored times", HIVE, NODES;
+    tally: "count the nodes", HIVE, NODES;
+    look: "read leases", HIVE, LEASES;
     take: "take a lease", HIVE, LEASES;
     hand_over: "hand over a lease", HIVE, LEASES;
     release: "release a lease", HIVE, LEASES;
-    set_heir: "name an heir", HIVE, LEASES;
-    count: "count the hive", HIVE, LEASES;
-    missed: "note a missed chore", HIVE, LEASES;
+    set_heir: "name a successor", HIVE, LEASES;
+    count: "count the nodes", HIVE, LEASES;
+    missed: "record a missed chore", HIVE, LEASES;
     sweep: "sweep the hive", HIVE, LEASES;
-    view: "read the hive", HIVE, EVERYTHING;
+    view: "read the view", HIVE, EVERYTHING;
     events: "read events", HIVE, EVERYTHING;
     history: "read events", HIVE, HIVE;
     new_lineage: "record the lineage", HIVE, HIVE;

@@ -1,4 +1,5 @@
-//! The requests on one connection. Every change is one `BEGIN IMMEDIATE`; what is read together is one snapshot.
+//! Answers the requests on one connection. Every change is one `BEGIN IMMEDIATE` transaction; every read is one
+//! snapshot.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use honeyflow_runtime::Failure;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{
-    Options,
-    lock::{Held, Locks},
+    Options, codes,
+    lock::{Locks, NodeLock},
     outcome::Stop,
     patience::Patience,
     schema::{self, HIVE_MS},
@@ -21,19 +22,19 @@ pub(crate) struct Hive {
     alone: bool,
     server: String,
     pub locks: Locks,
-    /// Nodes of this process that have joined.
-    pub held: BTreeMap<NodeId, Held>,
+    /// The kernel locks of the nodes of this process that have joined.
+    pub held: BTreeMap<NodeId, NodeLock>,
     now: String,
     pub patience: Patience,
 }
 
 impl Hive {
     pub fn new(connection: Connection, options: &Options) -> Result<Hive, Failure> {
-        // One file may be reached by several paths; its lock folder must be the same for all of them.
+        // Several paths may lead to one file; its lock folder must be the same for all of them.
         let database = options
             .path
             .canonicalize()
-            .map_err(|error| Failure::retry("cannot-open", format!("open {}: {error}", options.path.display())))?;
+            .map_err(|error| Failure::retry(codes::CANNOT_OPEN, format!("open {}: {error}", options.path.display())))?;
         Ok(Hive {
             connection,
             hive: options.hive.clone(),
@@ -55,31 +56,37 @@ impl Hive {
                 self.beat(node, read_only, &state).map_err(|stop| stop.failure("beat"))
             }
             Request::Leave { node } => self.leave(node).map_err(|stop| stop.failure("leave the hive")),
-            Request::Look { leases } => self.look(&leases).map_err(|stop| stop.failure("look at leases")),
+            Request::Look { leases } => self.read_leases(&leases).map_err(|stop| stop.failure("read leases")),
             Request::Limit(request) => self.limit(request).map(Reply::Limit),
             request => self.change(request),
         }
     }
 
-    /// What needs no more than the tables.
+    /// Answers the requests that need only the tables, no kernel lock.
     fn change(&mut self, request: Request) -> Result<Reply, Failure> {
         let (doing, reply) = match request {
-            Request::Bury { nodes } => ("bury a node", self.write(|s| Ok(Reply::Buried(s.bury(&nodes)?)))),
-            Request::Mend => ("mend the hive", self.write(|s| Ok(Reply::Mended(s.mend()?)))),
+            Request::Remove { nodes } => {
+                ("remove expired nodes", self.write(|s| Ok(Reply::Removed(s.remove_expired(&nodes)?))))
+            }
+            Request::Mend => ("repair stored times", self.write(|s| Ok(Reply::Mended(s.mend()?)))),
             Request::Take { node, claims, cause, mint } => {
                 ("take a lease", self.write(|s| s.take(node, &claims, &cause, &mint)))
             }
-            Request::HandOver { node, heir, claims, cause, mint } => {
+            Request::HandOver { node, successor: heir, claims, cause, mint } => {
                 ("hand over a lease", self.write(|s| s.hand_over(node, heir, &claims, &cause, &mint)))
             }
             Request::Release { node, held, cause } => {
                 ("release a lease", self.write(|s| s.release(node, &held, &cause)))
             }
-            Request::SetHeir { fence, heir } => ("name an heir", self.write(|s| s.set_heir(&fence, heir))),
-            Request::Count { fence, every_ms, bury } => {
-                ("count the hive", self.write(|s| s.count(&fence, every_ms, &bury)))
+            Request::SetSuccessor { fence, successor: heir } => {
+                ("name a successor", self.write(|s| s.set_successor(&fence, heir)))
             }
-            Request::Missed { fence, cause } => ("note a missed chore", self.write(|s| s.missed(&fence, &cause))),
+            Request::Count { fence, every_ms, remove: bury } => {
+                ("count the nodes", self.write(|s| s.count(&fence, every_ms, &bury)))
+            }
+            Request::Missed { fence, cause } => {
+                ("record a missed chore", self.write(|s| s.record_missed(&fence, &cause)))
+            }
             Request::Sweep { fence, event_ms, events_max, idle_ms, rows_max } => {
                 ("sweep the hive", self.write(|s| s.sweep(&fence, (event_ms, events_max), idle_ms, rows_max)))
             }
@@ -87,11 +94,11 @@ impl Hive {
                 ("record the lineage", self.write(|s| s.new_lineage(was.as_deref(), &found)))
             }
             Request::Behind { lineage, version, leases } => {
-                ("hold the hive", self.write(|s| s.behind(&lineage, version, &leases)))
+                ("put the hive on hold", self.write(|s| s.report_behind(&lineage, version, &leases)))
             }
             Request::AcceptRestore { cause } => ("accept a restore", self.write(|s| s.accept_restore(&cause))),
-            Request::Tally => ("count the hive", self.read(|s| s.tallied())),
-            Request::View => ("read the hive", self.read(|s| s.whole())),
+            Request::Tally => ("count the nodes", self.read(|s| s.tally_reply())),
+            Request::View => ("read the view", self.read(|s| s.read_view())),
             Request::Events { after, max } => ("read events", self.read(|s| s.events(after, u64::from(max)))),
             Request::History { lease, until_ms, max } => {
                 ("read events", self.read(|s| s.history(lease.as_deref(), until_ms, max)))
@@ -108,14 +115,14 @@ impl Hive {
     fn limit(&mut self, request: limit::Request) -> Result<limit::Reply, Failure> {
         use limit::{Reply, Request};
         let reply = match request {
-            Request::Draw(draws) => self.write_soon(|s| s.draw(&draws)),
+            Request::Draw(draws) => self.write_without_sync(|s| s.draw(&draws)),
             Request::Exact { takes, peek } => self.write(|s| s.exact(&takes, peek)),
             Request::Refund(takes) => self.write(|s| s.refund(&takes)),
             Request::Slots { node, asks } => self.write(|s| s.slots(node, asks)),
             Request::Set { limit, was, rule, after_ms } => self.write(|s| s.set_limit(&limit, was, rule, after_ms)),
             Request::Limits => self.read(|s| s.limits()),
             Request::Ledger { limit, max } => {
-                self.read(|s| if s.is_made()? { s.ledger(&limit, max) } else { Ok(Reply::Ledger(Vec::new())) })
+                self.read(|s| if s.has_tables()? { s.ledger(&limit, max) } else { Ok(Reply::Ledger(Vec::new())) })
             }
         };
         reply.map_err(|stop| stop.failure("ask the limits"))
@@ -125,35 +132,40 @@ impl Hive {
         self.alone
     }
 
-    /// In one transaction that nobody else writes in. The tables are made if need be.
+    /// Runs `change` in one transaction that holds the write lock. Creates the tables if they are missing.
     pub fn write<T>(&mut self, change: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
-        let written = self.within(TransactionBehavior::Immediate, |session| {
-            if !session.is_made()? {
+        let written = self.in_transaction(TransactionBehavior::Immediate, |session| {
+            if !session.has_tables()? {
                 schema::migrate(session.db)?;
             }
             change(session)
         });
-        self.patience.learn(written.as_ref().is_err_and(Stop::is_busy));
+        self.patience.on_write(written.as_ref().is_err_and(Stop::is_busy));
         written
     }
 
-    /// The same, for what may be lost with the machine: nothing waits for the disk. Batches that were drawn die with it.
-    fn write_soon<T>(&mut self, change: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
+    /// Writes without waiting for the disk, so a crash of the machine may lose it. That is safe for draws: the batches
+    /// of permits are lost in the same crash.
+    fn write_without_sync<T>(&mut self, change: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
         self.connection.pragma_update(None, "synchronous", "NORMAL")?;
         let written = self.write(change);
         self.connection.pragma_update(None, "synchronous", "FULL")?;
         written
     }
 
-    /// In one snapshot. Makes nothing.
+    /// Runs `look` in one snapshot. Creates nothing.
     pub fn read<T>(&mut self, look: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
-        self.within(TransactionBehavior::Deferred, look)
+        self.in_transaction(TransactionBehavior::Deferred, look)
     }
 
-    fn within<T>(&mut self, behavior: TransactionBehavior, work: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
+    fn in_transaction<T>(
+        &mut self,
+        behavior: TransactionBehavior,
+        work: impl FnOnce(&Session<'_>) -> Answer<T>,
+    ) -> Answer<T> {
         self.patience.apply(&self.connection)?;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        // Once for the whole of it, and only now: waiting for the lock takes time.
+        // The time is read once per transaction, and only after the wait for the lock.
         let now_ms: i64 = transaction.prepare_cached(&self.now)?.query_row([], |row| row.get(0))?;
         let session = Session {
             db: &transaction,
@@ -169,12 +181,12 @@ impl Hive {
 }
 
 impl Session<'_> {
-    pub fn is_made(&self) -> Answer<bool> {
+    pub fn has_tables(&self) -> Answer<bool> {
         schema::exists(self.db)
     }
 }
 
-/// The machine's start: no process of an earlier one is left.
+/// Identifies the start of the machine. No process of an earlier start still runs.
 fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())

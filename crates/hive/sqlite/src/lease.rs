@@ -1,15 +1,16 @@
-//! Leases: look, and every change of hands as one compare-and-set.
+//! Leases: reads, and every transfer from one holder to another as one compare-and-set statement.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply,
-    contract::{Claim, EventKind, Held, LeaseRow, Mint, Refusal},
+    contract::{Claim, EventKind, HeldLease, LeaseRow, Mint, Refusal},
 };
 use honeyflow_runtime::Failure;
 use rusqlite::{OptionalExtension, ToSql, params};
 
 use crate::{
     answer::Hive,
+    codes,
     row::{self, LEASE, LEASE_FROM, signed},
     session::{Answer, Session, stale},
 };
@@ -25,9 +26,9 @@ const HAND_OVER: &str =
     returning epoch";
 
 impl Hive {
-    pub fn look(&mut self, names: &[Name]) -> Answer<Reply> {
+    pub fn read_leases(&mut self, names: &[Name]) -> Answer<Reply> {
         let found = self.read(|s| {
-            let leases = if s.is_made()? { s.looked(names)? } else { Vec::new() };
+            let leases = if s.has_tables()? { s.existing_leases(names)? } else { Vec::new() };
             Ok((s.now_ms, leases))
         })?;
         let (hive_ms, leases) = match found {
@@ -40,7 +41,7 @@ impl Hive {
                     )?
                     .execute(params![s.hive, name, s.now()])?;
                 }
-                Ok((s.now_ms, s.looked(names)?))
+                Ok((s.now_ms, s.existing_leases(names)?))
             })?,
         };
         Ok(Reply::Leases { hive_ms, leases })
@@ -48,7 +49,7 @@ impl Hive {
 }
 
 impl Session<'_> {
-    fn looked(&self, names: &[Name]) -> Answer<Vec<LeaseRow>> {
+    fn existing_leases(&self, names: &[Name]) -> Answer<Vec<LeaseRow>> {
         let mut leases = Vec::new();
         for name in names {
             leases.extend(self.lease(name)?);
@@ -111,7 +112,7 @@ impl Session<'_> {
         self.mint(HAND_OVER, EventKind::HandedOver, heir, claims, cause, Some(node))
     }
 
-    /// The epoch that a statement gives is checked before it counts.
+    /// Gives each claimed lease to `holder` under a new epoch. An epoch beyond the maximum fails the whole transaction.
     fn mint(
         &self,
         text: &str,
@@ -131,17 +132,17 @@ impl Session<'_> {
             let Some(epoch) = won else { continue };
             if epoch > Epoch::MAX {
                 let said = format!("lease {lease}: epoch {} is beyond 2^40", epoch.0);
-                return Err(Failure::fatal("epoch-too-large", said).into());
+                return Err(Failure::fatal(codes::EPOCH_TOO_LARGE, said).into());
             }
             self.event(kind, Some(holder), Some((lease, epoch)), cause)?;
-            minted.push(Held { lease: lease.clone(), epoch });
+            minted.push(HeldLease { lease: lease.clone(), epoch });
         }
         Ok(if minted.is_empty() { Reply::Refused(Refusal::Raced) } else { Reply::Taken(minted) })
     }
 
-    pub fn release(&self, node: NodeId, held: &[Held], cause: &str) -> Answer<Reply> {
+    pub fn release(&self, node: NodeId, held: &[HeldLease], cause: &str) -> Answer<Reply> {
         let mut released = Vec::new();
-        for Held { lease, epoch } in held {
+        for HeldLease { lease, epoch } in held {
             let changed = self
                 .cached(
                     "update hive_lease set holder = null, heir = null, since_ms = ?5, cause = ?6
@@ -156,7 +157,7 @@ impl Session<'_> {
         Ok(Reply::Released(released))
     }
 
-    pub fn set_heir(&self, fence: &Fence, heir: Option<NodeId>) -> Answer<Reply> {
+    pub fn set_successor(&self, fence: &Fence, heir: Option<NodeId>) -> Answer<Reply> {
         if !self.holds(fence)? {
             return Ok(stale(fence));
         }

@@ -1,8 +1,8 @@
 //! The hive in the application's SQLite file: leases live with the data they protect.
 //!
-//! Nodes on one file are processes of one machine, so a kernel lock says who is alive ([`lock`]); the row only names
-//! the holder. Everything is asked on one connection of its own, on a thread of its own, so that neither polls nor
-//! loads can delay a beat. Opening makes nothing; the first join makes the tables.
+//! Nodes that share a file are processes of one machine, so a kernel lock shows which node is alive ([`lock`]); the row
+//! only names the holder. The hive has its own connection on its own thread, so that neither polls nor loads can delay
+//! a heartbeat. Opening creates nothing; the first join creates the tables.
 
 #![expect(
     clippy::redundant_closure_for_method_calls,
@@ -10,6 +10,7 @@
 )]
 
 mod answer;
+pub mod codes;
 mod lease;
 mod limit;
 mod lock;
@@ -37,9 +38,10 @@ use tokio::sync::oneshot;
 
 use answer::Hive;
 
-pub use remove::{living, living_nodes, refuse_if_lived_in, tables, uninstall};
+pub use remove::{refuse_if_in_use, running_node, running_nodes, tables, uninstall};
 
-/// Requests waiting for the connection. A node sends one beat at a time; more than this is a storm.
+/// How many requests may wait for the connection. A node sends one heartbeat at a time; more requests than this are a
+/// storm.
 const QUEUE_MAX: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -47,10 +49,10 @@ pub struct Options {
     pub path: PathBuf,
     /// Several hives may share a file.
     pub hive: String,
-    /// Refuses to join while another node lives.
+    /// Refuses a join while another node is alive.
     pub alone: bool,
-    /// How long a request waits for the application's transaction to end. Nothing said: a sixth of the shortest
-    /// time to live that has joined, at most 700 ms.
+    /// How long a request waits for the application's transaction to end. The default is a sixth of the shortest time
+    /// to live among the nodes that have joined, at most 700 ms.
     pub busy_timeout: Option<Duration>,
 }
 
@@ -60,12 +62,12 @@ impl Options {
     }
 }
 
-/// Its thread ends, and its kernel lock is free, once it is dropped.
+/// The hive of one SQLite file. When it is dropped, its thread ends and the kernel releases its locks.
 pub struct SqliteHive {
-    queue: SyncSender<Asked>,
+    queue: SyncSender<PendingRequest>,
 }
 
-struct Asked {
+struct PendingRequest {
     request: Request,
     answer: oneshot::Sender<Result<Reply, Failure>>,
 }
@@ -78,15 +80,15 @@ pub fn open(path: &Path, hive: &str) -> Result<SqliteHive, Failure> {
     SqliteHive::open(&Options { hive: hive.to_owned(), ..Options::new(path) })
 }
 
-/// Opens a hive in a file of its own, which is made if it is missing: for services that have no database.
+/// Opens a hive in its own file, for services that have no database. Creates the file if it is missing.
 ///
 /// # Errors
-/// If the file can neither be opened nor made.
+/// If the file can neither be opened nor created.
 pub fn make(path: &Path, hive: &str) -> Result<SqliteHive, Failure> {
     let failed = |error: rusqlite::Error| outcome::failure(&error, format_args!("make the hive in {}", path.display()));
     let connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
-    // Readers then never wait for whoever draws.
+    // With a write-ahead log, readers never wait for a node that takes permits.
     connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
     drop(connection);
     open(path, hive)
@@ -107,14 +109,15 @@ impl SqliteHive {
         thread::Builder::new()
             .name("hive".to_owned())
             .spawn(move || serve(hive, &asked))
-            .map_err(|error| Failure::retry("no-thread", format!("start a thread for the hive: {error}")))?;
+            .map_err(|error| Failure::retry(codes::NO_THREAD, format!("start a thread for the hive: {error}")))?;
         Ok(SqliteHive { queue })
     }
 }
 
-fn serve(mut hive: Hive, asked: &Receiver<Asked>) {
-    for Asked { request, answer } in asked {
-        // Asked for by someone who has gone: a beat or a take that nobody hears of must not happen late. A leave must.
+fn serve(mut hive: Hive, asked: &Receiver<PendingRequest>) {
+    for PendingRequest { request, answer } in asked {
+        // If the caller no longer waits, a heartbeat or a take must not happen late, as no node would learn of it. A
+        // leave must happen anyway.
         if !answer.is_closed() || matches!(request, Request::Leave { .. }) {
             let _ = answer.send(hive.answer(request));
         }
@@ -124,8 +127,10 @@ fn serve(mut hive: Hive, asked: &Receiver<Asked>) {
 impl HiveStore for SqliteHive {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         let (answer, answered) = oneshot::channel();
-        let refused = self.queue.try_send(Asked { request, answer }).err().map(|error| match error {
-            TrySendError::Full(_) => Failure::retry("hive-busy", "too many requests wait for the hive's connection"),
+        let refused = self.queue.try_send(PendingRequest { request, answer }).err().map(|error| match error {
+            TrySendError::Full(_) => {
+                Failure::retry(codes::HIVE_BUSY, "too many requests wait for the hive's connection")
+            }
             TrySendError::Disconnected(_) => stopped(),
         });
         async move {
@@ -143,5 +148,5 @@ impl HiveStore for SqliteHive {
 }
 
 fn stopped() -> Failure {
-    Failure::retry("hive-stopped", "the hive's thread has ended; the node is stopping, or restarts the hive")
+    Failure::retry(codes::HIVE_STOPPED, "the hive's thread has ended; the node is stopping, or restarts the hive")
 }

@@ -1,12 +1,12 @@
-//! Definitions, buckets and slots: rows around the arithmetic of [`Bucket`].
+//! Limits: reads and writes the rows of definitions, buckets and slots. [`Bucket`] does the arithmetic.
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
     NodeId,
-    bucket::{Booked, Bucket},
+    bucket::{Bucket, Reservations},
     contract::limit::{
-        BucketRow, Definition, Denial, Denied, Draw, Drawn, Exact, Key, Limit, MICRO, Reply, Rule, Slots, SlotsHeld,
-        Undefined,
+        BucketRow, Definition, Denial, DeniedTake, Draw, DrawOutcome, ExactTake, Key, Limit, MICRO, Reply, Rule, Slots,
+        SlotsHeld, UndefinedLimit,
     },
 };
 use rusqlite::{OptionalExtension, Row, params, types::Type};
@@ -16,7 +16,7 @@ use crate::{
     session::{Answer, Session},
 };
 
-/// The definition in force, and the one to come: no bucket has such a key.
+/// The keys of the definition in force and of the next one. No bucket has such a key.
 const NOW: &str = "";
 const NEXT: &str = "next";
 const RULE: &str = "version, rate_u, period_ms, burst_u, effective_ms";
@@ -50,8 +50,8 @@ impl Session<'_> {
         .query_row(params![self.hive, limit, key.to_string()], |row| {
             let Definition { version, rule, effective_ms: reset_ms } = definition(row)?;
             let (pool_u, pool_ms, issued_u) = (unsigned(row, 5)?, unsigned(row, 6)?, unsigned(row, 7)?);
-            let booked = Booked {
-                slot: unsigned(row, 8)?,
+            let booked = Reservations {
+                second: unsigned(row, 8)?,
                 now_u: unsigned(row, 9)?,
                 next_u: unsigned(row, 10)?,
                 level_u: unsigned(row, 11)?,
@@ -59,13 +59,13 @@ impl Session<'_> {
                 weight: unsigned(row, 13)?,
                 cut_weight: unsigned(row, 14)?,
             };
-            Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked })
+            Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, reservations: booked })
         })
         .optional()
     }
 
     fn save(&self, limit: &str, key: &str, bucket: &Bucket) -> rusqlite::Result<()> {
-        let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked } = *bucket;
+        let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, reservations: booked } = *bucket;
         self.cached(&format!(
             "insert or replace into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms,
                pool_u, pool_ms, issued_u, {BOOKED})
@@ -83,7 +83,7 @@ impl Session<'_> {
             signed(pool_u),
             signed(pool_ms),
             signed(issued_u),
-            signed(booked.slot),
+            signed(booked.second),
             signed(booked.now_u),
             signed(booked.next_u),
             signed(booked.level_u),
@@ -103,29 +103,29 @@ impl Session<'_> {
         let lineage_ms = self.head()?.lineage_ms;
         let mut drawn = Vec::new();
         for draw in draws {
-            drawn.push(self.draw_one(draw, lineage_ms)?.ok_or(Undefined));
+            drawn.push(self.draw_one(draw, lineage_ms)?.ok_or(UndefinedLimit));
         }
         Ok(Reply::Drawn { hive_ms: self.now_ms, drawn })
     }
 
-    fn draw_one(&self, draw: &Draw, lineage_ms: u64) -> Answer<Option<Drawn>> {
+    fn draw_one(&self, draw: &Draw, lineage_ms: u64) -> Answer<Option<DrawOutcome>> {
         let Draw { limit, key, .. } = draw;
         let Some(definition) = self.in_force(limit)? else { return Ok(None) };
         let fresh = || Bucket::fresh(&definition, definition.rule.pool_u(), lineage_ms, self.now_ms);
         let mut bucket = self.bucket(limit, *key)?.unwrap_or_else(fresh);
-        let drawn = bucket.answer(&definition, draw, self.now_ms);
+        let drawn = bucket.draw_and_reserve(&definition, draw, self.now_ms);
         self.save(limit, &key.to_string(), &bucket)?;
         Ok(Some(drawn))
     }
 
-    /// A refusal leaves the rows as they were.
-    pub fn exact(&self, takes: &[Exact], peek: bool) -> Answer<Reply> {
+    /// Takes from all buckets or from none: a refusal leaves the rows as they were.
+    pub fn exact(&self, takes: &[ExactTake], peek: bool) -> Answer<Reply> {
         let lineage_ms = self.head()?.lineage_ms;
         let mut asked: Vec<(&Name, Key, Bucket)> = Vec::new();
         let mut left = Vec::new();
-        for (at, Exact { limit, key, cost, window }) in takes.iter().enumerate() {
+        for (at, ExactTake { limit, key, cost, window }) in takes.iter().enumerate() {
             let Some(definition) = self.in_force(limit)? else {
-                return Ok(Reply::Denied(Denied { at, version: 0, why: Denial::Undefined }));
+                return Ok(Reply::Denied(DeniedTake { at, version: 0, why: Denial::Undefined }));
             };
             let place = match asked.iter().position(|(name, of, _)| *name == limit && of == key) {
                 Some(place) => place,
@@ -136,8 +136,8 @@ impl Session<'_> {
                 }
             };
             let bucket = &mut asked[place].2;
-            if let Err(why) = bucket.ask(&definition, *cost, *window, self.now_ms) {
-                return Ok(Reply::Denied(Denied { at, version: definition.version, why }));
+            if let Err(why) = bucket.check_take(&definition, *cost, *window, self.now_ms) {
+                return Ok(Reply::Denied(DeniedTake { at, version: definition.version, why }));
             }
             if !peek {
                 bucket.take(*cost);
@@ -150,8 +150,8 @@ impl Session<'_> {
         Ok(Reply::Admitted { hive_ms: self.now_ms, left })
     }
 
-    pub fn refund(&self, takes: &[Exact]) -> Answer<Reply> {
-        for Exact { limit, key, cost, window } in takes {
+    pub fn refund(&self, takes: &[ExactTake]) -> Answer<Reply> {
+        for ExactTake { limit, key, cost, window } in takes {
             if let Some(mut bucket) = self.bucket(limit, *key)? {
                 bucket.refund(*cost, *window);
                 self.save(limit, &key.to_string(), &bucket)?;
@@ -167,12 +167,12 @@ impl Session<'_> {
         }
         let mut held = Vec::new();
         for ask in asks {
-            held.push(self.slots_of_one(&id, &ask)?.ok_or(Undefined));
+            held.push(self.set_slots(&id, &ask)?.ok_or(UndefinedLimit));
         }
         Ok(Reply::Slots(held))
     }
 
-    fn slots_of_one(&self, node: &str, Slots { limit, key, seq, wants }: &Slots) -> Answer<Option<SlotsHeld>> {
+    fn set_slots(&self, node: &str, Slots { limit, key, seq, wants }: &Slots) -> Answer<Option<SlotsHeld>> {
         let Some(definition) = self.in_force(limit)? else { return Ok(None) };
         let text = key.to_string();
         let mut bucket = self.bucket(limit, *key)?.unwrap_or_else(|| Bucket::fresh(&definition, 0, 0, self.now_ms));
@@ -201,7 +201,7 @@ impl Session<'_> {
         Ok(Some(held))
     }
 
-    /// The slots of a node that is gone.
+    /// Gives back the slots of a node that has left or was removed.
     pub fn give_back(&self, node: NodeId) -> Answer<()> {
         let id = node.to_string();
         self.cached(
@@ -246,7 +246,7 @@ impl Session<'_> {
 
     pub fn limits(&self) -> Answer<Reply> {
         let mut limits = Vec::new();
-        if !self.is_made()? {
+        if !self.has_tables()? {
             return Ok(Reply::Limits { hive_ms: self.now_ms, version: 0, limits });
         }
         let names: Vec<Name> = self
@@ -264,7 +264,7 @@ impl Session<'_> {
     pub fn ledger(&self, limit: &str, max: u32) -> Answer<Reply> {
         let rows = self
             .cached(
-                // As far as 63 bits go.
+                // The sum stops at the largest 63-bit number.
                 "select limit_key, version, pool_u, pool_ms, issued_u + min(9223372036854775807 - issued_u,
                      booked_u / 1000 * max(min(?4, (slot + 1) * 1000) - pool_ms, 0)
                    + next_u / 1000 * max(min(?4, (slot + 2) * 1000) - max(pool_ms, (slot + 1) * 1000), 0)),
@@ -286,7 +286,7 @@ impl Session<'_> {
         Ok(Reply::Ledger(rows))
     }
 
-    /// What [`Bucket::is_idle`] says.
+    /// Deletes idle buckets, with the same condition as [`Bucket::is_idle`].
     pub fn sweep_buckets(&self, idle_ms: u64, rows_max: u32) -> Answer<u64> {
         let swept = self
             .cached(
@@ -301,7 +301,8 @@ impl Session<'_> {
         Ok(swept as u64)
     }
 
-    /// Of slots a node has none of, and has not spoken of for so long that nothing it said before can still come.
+    /// Deletes the rows of nodes that hold no slots. It waits `idle_ms` after the node's last request, so that no
+    /// earlier request can still arrive.
     pub fn sweep_shares(&self, idle_ms: u64, rows_max: u32) -> Answer<u64> {
         let swept = self
             .cached(

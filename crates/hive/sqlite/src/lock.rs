@@ -1,8 +1,8 @@
-//! Kernel locks: `<database>.honeyflow/<node>.lock`, held by a node for its life.
+//! Kernel locks: a node holds `<database>.honeyflow/<node>.lock` for as long as it lives.
 //!
-//! The kernel lets go of them however a process ends, so a lock that can be had means that its node is dead. A lock is
-//! taken before the node's row is written, and others' are only tried inside a write transaction: whoever sees a row
-//! can judge it.
+//! The kernel releases a lock however the process ends, so a free lock means that its node is dead. A node
+//! takes its lock before it writes its row, and tries the locks of other nodes only inside a write transaction. So a
+//! node that sees a row can always decide whether the row's node is alive.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,23 +16,25 @@ use honeyflow_hive::NodeId;
 use honeyflow_runtime::Failure;
 use rustix::fs::{FlockOperation, flock};
 
-/// `NFS`, `SMB`, `CIFS`, `SMB2`, `9P`: locks there are not to be trusted.
+use crate::codes;
+
+/// `NFS`, `SMB`, `CIFS`, `SMB2`, `9P`: locks on these filesystems are not reliable.
 const NETWORK_FILESYSTEMS: [u32; 5] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997];
 
 pub(crate) struct Locks {
     folder: PathBuf,
 }
 
-/// Held while it lives.
-pub(crate) struct Held {
+/// The kernel lock of one node. It is held until the value is dropped.
+pub(crate) struct NodeLock {
     file: File,
     path: PathBuf,
-    /// When its node last asked for anything.
+    /// When the node last sent a heartbeat.
     heard_at: Instant,
 }
 
-pub(crate) enum Tried {
-    /// Nobody has it: the node is dead. Its file has been removed.
+pub(crate) enum LockState {
+    /// No process holds the lock: the node is dead. The lock file has been removed.
     Free,
     Held,
 }
@@ -44,42 +46,43 @@ impl Locks {
         Locks { folder: folder.into() }
     }
 
-    /// None if a living process has it.
-    pub fn take(&self, node: NodeId) -> Result<Option<Held>, Failure> {
+    /// Takes the lock of the node. Returns `None` if a living process holds it.
+    pub fn take(&self, node: NodeId) -> Result<Option<NodeLock>, Failure> {
         let path = self.path(node);
         let failed = |error: std::io::Error| {
-            Failure::retry("lock-failed", format!("lock {}: {error}; may the folder be written?", path.display()))
+            Failure::retry(codes::LOCK_FAILED, format!("lock {}: {error}; may the folder be written?", path.display()))
         };
         fs::create_dir_all(&self.folder).map_err(failed)?;
         self.refuse_network()?;
         let file = open(&path).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Held { file, path, heard_at: Instant::now() })),
+            Ok(()) => Ok(Some(NodeLock { file, path, heard_at: Instant::now() })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(failed(errno.into())),
         }
     }
 
-    /// Whether another node lives. To be called inside a write transaction, so that no two try at once.
-    pub fn attempt(&self, node: NodeId) -> Result<Tried, Failure> {
+    /// Tries whether another node is alive. Call it inside a write transaction, so that no two processes try at once.
+    pub fn try_lock(&self, node: NodeId) -> Result<LockState, Failure> {
         let path = self.path(node);
-        let failed = |error: std::io::Error| Failure::retry("lock-failed", format!("try {}: {error}", path.display()));
+        let failed =
+            |error: std::io::Error| Failure::retry(codes::LOCK_FAILED, format!("try {}: {error}", path.display()));
         let file = match OpenOptions::new().read(true).write(true).open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Tried::Free),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LockState::Free),
             Err(error) => return Err(failed(error)),
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 fs::remove_file(&path).map_err(failed)?;
-                Ok(Tried::Free)
+                Ok(LockState::Free)
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(Tried::Held),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(LockState::Held),
             Err(errno) => Err(failed(errno.into())),
         }
     }
 
-    /// As [`Locks::attempt`], but leaves everything as it is. Where it cannot be said, nobody is dead.
+    /// As [`Locks::try_lock`], but changes nothing. On an error the node counts as alive.
     pub fn is_free(&self, node: NodeId) -> bool {
         match OpenOptions::new().read(true).write(true).open(self.path(node)) {
             Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
@@ -93,7 +96,7 @@ impl Locks {
         let magic = found.f_type as u32;
         if NETWORK_FILESYSTEMS.contains(&magic) {
             return Err(Failure::fatal(
-                "network-filesystem",
+                codes::NETWORK_FILESYSTEM,
                 format!(
                     "{} is on a network filesystem, where locks do not hold; use a local disk",
                     self.folder.display()
@@ -108,16 +111,17 @@ impl Locks {
     }
 }
 
-impl Held {
-    /// The file still stands at its path: someone who removed it could lock another of that name.
-    pub fn stands(&self) -> bool {
+impl NodeLock {
+    /// Whether the locked file is still at its path. If it was removed, another process could lock a new file of that
+    /// name.
+    pub fn is_in_place(&self) -> bool {
         match (self.file.metadata(), fs::metadata(&self.path)) {
             (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
             _ => false,
         }
     }
 
-    pub fn heard(&mut self) {
+    pub fn touch(&mut self) {
         self.heard_at = Instant::now();
     }
 
@@ -125,7 +129,7 @@ impl Held {
         self.heard_at.elapsed() >= time_to_live
     }
 
-    pub fn give_up(self) {
+    pub fn release(self) {
         let _ = fs::remove_file(&self.path);
     }
 }

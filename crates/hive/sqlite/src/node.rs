@@ -1,4 +1,5 @@
-//! Membership: join, beat, burial. A kernel lock says who is alive.
+//! Membership: nodes join, renew their rows by heartbeats, leave and are removed. A kernel lock shows whether a node is
+//! alive.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use honeyflow_event::Name;
 use honeyflow_hive::{
     NodeId, Reply,
     contract::{
-        Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, NodeRow, QUEEN, Queen, Refusal, SOONEST_MAX, State,
-        Status, Watched,
+        Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, NodeRow, QUEEN, Queen, Refusal, Removal, SOONEST_MAX, State,
+        Status, WatchedNode,
     },
 };
 use honeyflow_runtime::Failure;
@@ -15,22 +16,24 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::{
     answer::Hive,
-    lock::{Held, Tried},
+    codes,
+    lock::{LockState, NodeLock},
     row::{self, NODE, WATCHED, signed},
     session::{Answer, Session},
 };
 
 impl Hive {
-    /// Our lock first, then the others': two that join at once judge one another inside their transactions.
+    /// Takes its own lock first and then tries the others' inside the transaction, so that of two nodes that join at
+    /// once each sees whether the other is alive.
     pub fn join(&mut self, node: NodeId, name: &str, times: (u64, u64), meta: &str) -> Answer<Reply> {
         if meta.len() > META_BYTES_MAX {
             let said = format!("a node's meta data is {} bytes; {META_BYTES_MAX} are the limit", meta.len());
-            return Err(Failure::reject("meta-too-large", said).into());
+            return Err(Failure::reject(codes::META_TOO_LARGE, said).into());
         }
         let Some(lock) = self.locks.take(node)? else { return Ok(Reply::Refused(Refusal::Known)) };
         let alone = self.is_alone();
-        self.patience.joined(Duration::from_millis(times.1));
-        self.give_up_silent(Duration::from_millis(times.1));
+        self.patience.on_join(Duration::from_millis(times.1));
+        self.release_silent(Duration::from_millis(times.1));
         let ours: Vec<NodeId> = self.held.keys().copied().collect();
         let joined = self.write(|s| s.insert(node, name, times, meta, alone.then_some(&*ours)));
         match joined {
@@ -39,21 +42,22 @@ impl Hive {
                 Ok(Reply::Joined(Box::new(status)))
             }
             Ok(None) => {
-                lock.give_up();
+                lock.release();
                 Ok(Reply::Refused(Refusal::Known))
             }
             Err(stop) => {
-                lock.give_up();
+                lock.release();
                 Err(stop)
             }
         }
     }
 
-    /// An application may hold the write lock for longer than trust lasts. That must not dethrone a node that nobody
-    /// could have replaced: where the row cannot be written but stands, and the kernel lock is held, the beat is good.
+    /// An application may hold the write lock for longer than trust lasts. That must not end the terms of a node that
+    /// no other node could have replaced: if the row cannot be written but exists, and the node holds its kernel lock,
+    /// the heartbeat counts.
     pub fn beat(&mut self, node: NodeId, read_only: bool, state: &State) -> Answer<Reply> {
         if let Some(held) = self.held.get_mut(&node) {
-            held.heard();
+            held.touch();
         }
         if !read_only {
             match self.write(|s| s.renew(node, state)) {
@@ -62,28 +66,30 @@ impl Hive {
                 Err(stop) => return Err(stop),
             }
         }
-        let held = self.held.get(&node).is_some_and(Held::stands);
+        let held = self.held.get(&node).is_some_and(NodeLock::is_in_place);
         let mut status = self.read(|s| s.status(node))?;
         status.member &= held;
         Ok(Reply::Beat(Box::new(status)))
     }
 
     pub fn leave(&mut self, node: NodeId) -> Answer<Reply> {
-        let made = self.read(|s| s.is_made());
+        let made = self.read(|s| s.has_tables());
         let removed =
             made.and_then(|made| if made { self.write(|s| s.remove(node, EventKind::Left, "")) } else { Ok(()) });
-        // Only now: a lock that is free while its row stands would let another bury us in the middle. But then always:
-        // nobody beats for it any more, and with its lock free the next to come buries it.
+        // Release the lock only after the row: if the lock were free while the row exists, another node could remove us
+        // before we have left. But release it also when the delete failed: the node sends no more heartbeats, and with
+        // its lock free the next node that joins removes its row.
         if let Some(lock) = self.held.remove(&node) {
-            lock.give_up();
+            lock.release();
         }
         removed.map(|()| Reply::Done)
     }
 
-    /// Nodes of this process that have gone without a word: their join was answered too late, or they could not leave.
-    fn give_up_silent(&mut self, time_to_live: Duration) {
+    /// Releases the locks of nodes of this process that have been silent for `time_to_live`: their join was answered
+    /// too late, or their leave failed.
+    fn release_silent(&mut self, time_to_live: Duration) {
         for (_, lock) in self.held.extract_if(.., |_, lock| lock.is_silent(time_to_live)) {
-            lock.give_up();
+            lock.release();
         }
     }
 }
@@ -101,13 +107,13 @@ impl Session<'_> {
             if other.id == node {
                 return Ok(None);
             }
-            match self.locks.attempt(other.id)? {
-                Tried::Free => {
-                    tracing::info!(node = %other.id, name = other.name, "a dead node is buried");
+            match self.locks.try_lock(other.id)? {
+                LockState::Free => {
+                    tracing::info!(node = %other.id, name = other.name, "removed a dead node: its lock is free");
                     self.remove(other.id, EventKind::Buried, "its lock is free")?;
                 }
-                Tried::Held => match alone_but_for {
-                    // One of this process, which is about to leave.
+                LockState::Held => match alone_but_for {
+                    // It is an earlier node of this process, which is about to leave.
                     Some(ours) if ours.contains(&other.id) => return Err(not_left_yet(other.id).into()),
                     Some(_) => return Err(another_node(&other).into()),
                     None => {}
@@ -163,7 +169,7 @@ impl Session<'_> {
         }
         let mut status = self.status(node)?;
         status.renewed = status.member;
-        // Only here, where nobody else can try at the same time.
+        // The locks are tried only here, in a write transaction, so that no other process tries at the same time.
         for watched in &mut status.soonest {
             watched.dead = self.locks.is_free(watched.id);
         }
@@ -171,7 +177,7 @@ impl Session<'_> {
     }
 
     fn status(&self, node: NodeId) -> Answer<Status> {
-        if !self.is_made()? {
+        if !self.has_tables()? {
             return Ok(Status { head: self.no_head(), ..Status::default() });
         }
         let (id, head) = (node.to_string(), self.head()?);
@@ -195,7 +201,7 @@ impl Session<'_> {
         let ahead = furthest_ms.is_some_and(|furthest| furthest > signed(self.now_ms + head.max_ttl_ms))
             || head.lineage_ms > self.now_ms
             || head.counts.counted_ms > self.now_ms;
-        Ok(Status { head, member, renewed: false, queen: self.queen()?, heir_of, soonest, ahead })
+        Ok(Status { head, member, renewed: false, queen: self.queen()?, successor_of: heir_of, soonest, ahead })
     }
 
     fn queen(&self) -> Answer<Option<Queen>> {
@@ -205,7 +211,7 @@ impl Session<'_> {
                 Ok(Queen {
                     epoch: row::epoch(row, 0)?,
                     holder: row::node_id_or_null(row, 1)?,
-                    heir: row::node_id_or_null(row, 2)?,
+                    successor: row::node_id_or_null(row, 2)?,
                     since_ms: row::unsigned(row, 3)?,
                     node: None,
                 })
@@ -218,7 +224,7 @@ impl Session<'_> {
         Ok(Some(queen))
     }
 
-    fn watched(&self, node: NodeId) -> Answer<Option<Watched>> {
+    fn watched(&self, node: NodeId) -> Answer<Option<WatchedNode>> {
         let found = self
             .cached(&format!("select {WATCHED} from hive_node where hive = ?1 and id = ?2"))?
             .query_row(params![self.hive, node.to_string()], row::watched)
@@ -245,14 +251,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A free lock says more than any clock; while it is held, only long silence counts.
-    pub fn bury(&self, burials: &[Burial]) -> Answer<Vec<NodeId>> {
+    /// Removes the nodes whose lock is free, independent of the clock. A node that holds its lock is removed only after
+    /// long silence.
+    pub fn remove_expired(&self, burials: &[Removal]) -> Answer<Vec<NodeId>> {
         let mut buried = Vec::new();
-        for Burial { node, beat, silent, cause } in burials {
+        for Removal { node, beat, silent, cause } in burials {
             let Some(row) = self.watched(*node)? else { continue };
-            let is_dead = match self.locks.attempt(*node)? {
-                Tried::Free => true,
-                Tried::Held => *silent && row.beat == *beat,
+            let is_dead = match self.locks.try_lock(*node)? {
+                LockState::Free => true,
+                LockState::Held => *silent && row.beat == *beat,
             };
             if is_dead {
                 self.remove(*node, EventKind::Buried, cause)?;
@@ -281,7 +288,7 @@ impl Session<'_> {
         Ok((nodes + view + buckets) as u64)
     }
 
-    /// Under epoch and time of what is published.
+    /// Counts the nodes. Epoch and time stay those of the published count.
     pub fn tally(&self) -> Answer<Counts> {
         let counts = self.head()?.counts;
         let counted = self
@@ -296,14 +303,14 @@ impl Session<'_> {
         Ok(counted)
     }
 
-    pub fn tallied(&self) -> Answer<Reply> {
-        let counts = if self.is_made()? { self.tally()? } else { Counts::default() };
-        Ok(Reply::Counted { hive_ms: self.now_ms, counts, published: false, buried: Vec::new() })
+    pub fn tally_reply(&self) -> Answer<Reply> {
+        let counts = if self.has_tables()? { self.tally()? } else { Counts::default() };
+        Ok(Reply::Counted { hive_ms: self.now_ms, counts, published: false, removed: Vec::new() })
     }
 }
 
 fn not_left_yet(before: NodeId) -> Failure {
-    Failure::retry("not-left-yet", format!("node {before} of this process has not left the hive yet; try again"))
+    Failure::retry(codes::NOT_LEFT_YET, format!("node {before} of this process has not left the hive yet; try again"))
 }
 
 fn another_node(holder: &NodeRow) -> Failure {
@@ -311,7 +318,7 @@ fn another_node(holder: &NodeRow) -> Failure {
     let process = meta.get("pid").map_or_else(String::new, |pid| format!(", process {pid}"));
     let NodeRow { id, name, .. } = holder;
     Failure::fatal(
-        "another-node",
+        codes::ANOTHER_NODE,
         format!("another node works on this database: {name} ({id}{process}); stop it first, or use another database"),
     )
 }

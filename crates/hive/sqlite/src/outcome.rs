@@ -1,11 +1,13 @@
-//! What an error of SQLite means for the hive: nearly everything may pass, a broken file does not.
+//! Classifies errors of SQLite for the hive: nearly all of them are temporary, a broken file is not.
 
 use std::fmt::Display;
 
 use honeyflow_runtime::{Class, Failure};
 use rusqlite::{Error, ErrorCode};
 
-/// Why a request was not answered: the database said so, or we did.
+use crate::codes;
+
+/// Why a request was not answered: an error of the database, or a failure of our own.
 pub(crate) enum Stop {
     Sql(Error),
     Failed(Failure),
@@ -39,14 +41,14 @@ impl From<Failure> for Stop {
 
 pub(crate) fn failure(error: &Error, doing: impl Display) -> Failure {
     let (class, code) = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (Class::Retry, "database-busy"),
-        Some(ErrorCode::DiskFull) => (Class::Retry, "disk-full"),
-        Some(ErrorCode::CannotOpen) => (Class::Retry, "cannot-open"),
-        Some(ErrorCode::SystemIoFailure) => (Class::Retry, "io-error"),
-        Some(ErrorCode::ReadOnly) => (Class::Retry, "read-only"),
-        Some(ErrorCode::DatabaseCorrupt) => (Class::Fatal, "database-corrupt"),
-        Some(ErrorCode::NotADatabase) => (Class::Fatal, "not-a-database"),
-        _ => (Class::Retry, "hive-error"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (Class::Retry, codes::DATABASE_BUSY),
+        Some(ErrorCode::DiskFull) => (Class::Retry, codes::DISK_FULL),
+        Some(ErrorCode::CannotOpen) => (Class::Retry, codes::CANNOT_OPEN),
+        Some(ErrorCode::SystemIoFailure) => (Class::Retry, codes::IO_ERROR),
+        Some(ErrorCode::ReadOnly) => (Class::Retry, codes::READ_ONLY),
+        Some(ErrorCode::DatabaseCorrupt) => (Class::Fatal, codes::DATABASE_CORRUPT),
+        Some(ErrorCode::NotADatabase) => (Class::Fatal, codes::NOT_A_DATABASE),
+        _ => (Class::Retry, codes::HIVE_ERROR),
     };
     Failure::new(class, code, format!("{doing}: {error}"))
 }

@@ -1,13 +1,13 @@
 //! How long a request waits for the application's transaction to end.
 //!
-//! | so far                                          | waits for                                     |
-//! |-------------------------------------------------|-----------------------------------------------|
-//! | nobody has joined                               | 700 ms                                        |
-//! | the shortest time to live of those who have     | a sixth of it, at most 700 ms                 |
-//! | one has waited in vain, and none got through since | a quarter of that                          |
+//! | state                                              | a request waits for                                       |
+//! |----------------------------------------------------|-----------------------------------------------------------|
+//! | no node has joined                                 | 700 ms                                                    |
+//! | nodes have joined                                  | a sixth of their shortest time to live, at most 700 ms    |
+//! | the last write waited in vain                      | a quarter of that                                         |
 //!
-//! A beat that is refused as busy is answered by a read instead, and that must come before the beat's deadline, a third of
-//! the time to live, whatever else waits before it in the queue.
+//! A heartbeat that is refused as busy is answered by a read instead. That answer must come before the heartbeat's
+//! deadline, a third of the time to live, even if other requests wait before it in the queue.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_millis(700);
 #[derive(Debug)]
 pub(crate) struct Patience {
     whole: Duration,
-    /// As somebody has said, whoever joins.
+    /// The configuration sets the time, so joins do not change it.
     fixed: bool,
     in_vain: bool,
 }
@@ -28,14 +28,14 @@ impl Patience {
         Patience { whole: said.unwrap_or(LONGEST), fixed: said.is_some(), in_vain: false }
     }
 
-    pub fn joined(&mut self, time_to_live: Duration) {
+    pub fn on_join(&mut self, time_to_live: Duration) {
         if !self.fixed {
             self.whole = self.whole.min(time_to_live / 6);
         }
     }
 
-    /// What has become of a write.
-    pub fn learn(&mut self, busy: bool) {
+    /// Records whether the last write was refused as busy.
+    pub fn on_write(&mut self, busy: bool) {
         self.in_vain = busy;
     }
 
@@ -53,18 +53,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hv_39_a_refused_beat_is_answered_before_its_deadline_whatever_waits_before_it() {
+    fn hv_39_a_refused_beat_is_answered_before_its_deadline_behind_other_requests() {
         for time_to_live in [150, 1_500, 6_000, 60_000].map(Duration::from_millis) {
             let mut patience = Patience::new(None);
-            patience.joined(time_to_live);
+            patience.on_join(time_to_live);
             let mut waited = Duration::ZERO;
-            // Three changes of the queen's, and the beat.
+            // Three changes by the queen, then the heartbeat.
             for _ in 0..4 {
                 waited += patience.now();
-                patience.learn(true);
+                patience.on_write(true);
             }
             assert!(waited < time_to_live / 3, "{time_to_live:?}: {waited:?}");
-            patience.learn(false);
+            patience.on_write(false);
             assert!(patience.now() <= LONGEST && patience.now() >= LONGEST.min(time_to_live / 6));
         }
     }

@@ -1,4 +1,4 @@
-//! Who lives on a database, and taking the hive out of it again. Nothing here needs a hive that is open.
+//! Finds the nodes that run on a database, and removes the hive from it. Nothing here needs an open hive.
 
 use std::{
     fs::{self, File},
@@ -10,50 +10,50 @@ use honeyflow_runtime::Failure;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{outcome, schema};
+use crate::{codes, outcome, schema};
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A node that lives on the database: it holds its kernel lock.
-pub fn living(database: &Path) -> Option<String> {
-    locked(&folder(database))
+/// Returns one node that runs on the database, which is one that holds its kernel lock.
+pub fn running_node(database: &Path) -> Option<String> {
+    first_locked(&folder(database))
 }
 
-/// Drops the hive's tables and removes the folder of its locks. To be called once nobody lives there.
+/// Drops the hive's tables and removes the folder of its locks. Call it when no node runs on the database.
 ///
 /// # Errors
-/// If the database cannot be changed, or someone still lives on it.
+/// If the database cannot be changed, or a node still runs on it.
 pub fn uninstall(database: &Path) -> Result<(), Failure> {
     let failed = |error: rusqlite::Error| outcome::failure(&error, "remove the hive");
     let mut connection = open(database).map_err(failed)?;
-    // no node can join meanwhile
+    // No node can join during this transaction.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let folder = folder(database);
-    if let Some(node) = locked(&folder) {
-        return Err(lived_in(database, &node));
+    if let Some(node) = first_locked(&folder) {
+        return Err(in_use(database, &node));
     }
     for table in schema::tables() {
         transaction.execute_batch(&format!("drop table if exists {table}")).map_err(failed)?;
     }
     transaction.commit().map_err(failed)?;
-    // what is left of it names nobody, and is in nobody's way
+    // An error is ignored: lock files that remain belong to no living node and do not disturb later ones.
     let _ = fs::remove_dir_all(folder);
     Ok(())
 }
 
-fn lived_in(database: &Path, node: &str) -> Failure {
-    Failure::reject("another-node", format!("node {node} is running on {}: stop it first", database.display()))
+fn in_use(database: &Path, node: &str) -> Failure {
+    Failure::reject(codes::ANOTHER_NODE, format!("node {node} is running on {}: stop it first", database.display()))
 }
 
-/// Refused while a node lives on the database.
+/// Refuses while a node runs on the database.
 ///
 /// # Errors
-/// That one does.
-pub fn refuse_if_lived_in(database: &Path) -> Result<(), Failure> {
-    living(database).map_or(Ok(()), |node| Err(lived_in(database, &node)))
+/// If a node runs on it.
+pub fn refuse_if_in_use(database: &Path) -> Result<(), Failure> {
+    running_node(database).map_or(Ok(()), |node| Err(in_use(database, &node)))
 }
 
-/// The tables that a hive has made.
+/// The names of the tables that a hive creates.
 pub fn tables() -> impl Iterator<Item = &'static str> {
     schema::tables()
 }
@@ -65,7 +65,7 @@ fn open(database: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// One file may be reached by several paths; its folder is the same for all of them.
+/// The folder of the locks. Several paths may lead to one database file; the folder is the same for all of them.
 fn folder(database: &Path) -> PathBuf {
     let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
     let mut folder = database.into_os_string();
@@ -73,12 +73,12 @@ fn folder(database: &Path) -> PathBuf {
     folder.into()
 }
 
-/// All of them.
-pub fn living_nodes(database: &Path) -> Vec<String> {
+/// Returns all nodes that run on the database.
+pub fn running_nodes(database: &Path) -> Vec<String> {
     all_locked(&folder(database))
 }
 
-fn locked(folder: &Path) -> Option<String> {
+fn first_locked(folder: &Path) -> Option<String> {
     all_locked(folder).into_iter().next()
 }
 

@@ -1,14 +1,14 @@
-//! Columns as values: SQLite's integers are signed, its UUIDs and lists are text.
+//! Converts columns to values and back: SQLite's integers are signed; it stores UUIDs and lists as text.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     NodeId,
-    contract::{Event, LeaseRow, NodeRow, Watched},
+    contract::{Event, LeaseRow, NodeRow, WatchedNode},
 };
 use rusqlite::{Row, types::Type};
 
 pub(crate) const NODE: &str = "id, name, beat, beat_ms, ttl_ms, expires_ms, engaged_ms, ready, eligible, warm, meta";
-/// Of `hive_lease l left join hive_node n (holder) left join hive_node h (heir)`.
+/// The columns to select from [`LEASE_FROM`]: `n` is the row of the holder, `h` the row of the successor.
 pub(crate) const LEASE: &str = "l.name, l.epoch, l.holder, l.heir, l.since_ms, l.cause, n.id is null,
     case when h.eligible and h.expires_ms > ?2 then h.warm end";
 pub(crate) const LEASE_FROM: &str = "hive_lease l
@@ -69,17 +69,17 @@ pub(crate) fn lease(row: &Row<'_>) -> rusqlite::Result<LeaseRow> {
     Ok(LeaseRow {
         epoch: epoch(row, 1)?,
         holder: node_id_or_null(row, 2)?,
-        heir: node_id_or_null(row, 3)?,
+        successor: node_id_or_null(row, 3)?,
         since_ms: unsigned(row, 4)?,
         cause: row.get(5)?,
         free: row.get(6)?,
-        heir_is_warm: warm.contains(&name),
+        successor_is_warm: warm.contains(&name),
         name,
     })
 }
 
-pub(crate) fn watched(row: &Row<'_>) -> rusqlite::Result<Watched> {
-    Ok(Watched {
+pub(crate) fn watched(row: &Row<'_>) -> rusqlite::Result<WatchedNode> {
+    Ok(WatchedNode {
         id: node_id(row, 0)?,
         beat: unsigned(row, 1)?,
         heartbeat_ms: unsigned(row, 2)?,

@@ -1,9 +1,9 @@
-//! The hive's own tables and their numbered migrations.
+//! The hive's tables and their numbered migrations.
 
 use honeyflow_runtime::Failure;
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::session::Answer;
+use crate::{codes, session::Answer};
 
 /// Hive time by the database's clock: milliseconds since 2020.
 pub(crate) const HIVE_MS: &str = "cast(round((julianday('now') - 2458849.5) * 86400000.0) as integer)";
@@ -106,21 +106,21 @@ create index hive_share_node on hive_share(hive, node);
 ",
 ];
 
-/// All of it: what an older version has made counts as nothing until it is migrated.
+/// Whether the tables exist in this program's version. Tables of an older version do not count until they are migrated.
 pub(crate) fn exists(connection: &Connection) -> Answer<bool> {
-    match made(connection)? {
+    match applied_migrations(connection)? {
         made if made > MIGRATIONS.len() => {
             let known = MIGRATIONS.len();
             let said =
-                format!("the hive's tables are of version {made}, this program knows up to {known}: use a newer one");
-            Err(Failure::fatal("schema-too-new", said).into())
+                format!("the hive's tables have version {made}, this program knows up to {known}; use a newer one");
+            Err(Failure::fatal(codes::SCHEMA_TOO_NEW, said).into())
         }
         made => Ok(made == MIGRATIONS.len()),
     }
 }
 
-/// How many of the migrations.
-fn made(connection: &Connection) -> rusqlite::Result<usize> {
+/// How many of the migrations have been applied.
+fn applied_migrations(connection: &Connection) -> rusqlite::Result<usize> {
     let there = "select 1 from sqlite_master where type = 'table' and name = 'hive_meta'";
     if !connection.prepare_cached(there)?.exists([])? {
         return Ok(0);
@@ -132,11 +132,11 @@ fn made(connection: &Connection) -> rusqlite::Result<usize> {
     Ok(version.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-/// Within the transaction of whoever needs the tables.
+/// Applies the missing migrations, in the transaction of the caller.
 pub(crate) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
     connection
         .execute_batch("create table if not exists hive_meta (name text not null primary key, value text not null)")?;
-    let from = made(connection)?;
+    let from = applied_migrations(connection)?;
     for migration in MIGRATIONS.iter().skip(from) {
         connection.execute_batch(migration)?;
     }
@@ -149,7 +149,7 @@ pub(crate) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Every table that a migration makes.
+/// The names of all tables that the migrations create.
 pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
     let made = MIGRATIONS.iter().flat_map(|migration| migration.split("create table ").skip(1));
     made.filter_map(|rest| rest.split_whitespace().next()).chain(["hive_meta"])
@@ -175,7 +175,7 @@ mod tests {
             migrate(&connection).unwrap();
             assert!(matches!(exists(&connection), Ok(true)), "{older}");
         }
-        // The last of them may make no table at all.
+        // The last migration may create no table at all.
         migrate(&connection).unwrap();
         connection.execute("update hive_meta set value = ?1", [(MIGRATIONS.len() - 1).to_string()]).unwrap();
         assert!(matches!(exists(&connection), Ok(false)), "judged by its number, not by a table");

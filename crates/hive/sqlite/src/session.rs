@@ -1,4 +1,4 @@
-//! One transaction: the connection within it, the hive it is about, the time it is.
+//! One transaction: its connection, the hive it works on, and the time at which it began.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
@@ -18,7 +18,7 @@ pub(crate) type Answer<T> = Result<T, Stop>;
 pub(crate) struct Session<'a> {
     pub db: &'a Connection,
     pub hive: &'a str,
-    /// The lineage of this machine.
+    /// The lineage: it identifies this start of the machine.
     pub server: &'a str,
     pub locks: &'a Locks,
     pub now_ms: u64,
@@ -33,7 +33,7 @@ impl Session<'_> {
         signed(self.now_ms)
     }
 
-    /// Nobody's but for time and server.
+    /// The head of a hive that has no view yet: only time and server are set.
     pub fn no_head(&self) -> Head {
         Head { hive_ms: self.now_ms, server: self.server.to_owned(), ..Head::default() }
     }
@@ -67,14 +67,15 @@ impl Session<'_> {
         Ok(found.unwrap_or_else(|| self.no_head()))
     }
 
-    /// The same file as ever: whatever was held on this machine has ended with its process, or keeps its lock.
+    /// Makes the view if it is missing. It has nothing to wait for (`lineage_ms` is 0): it is the same file, and each
+    /// lease held on this machine either ended with its process or is still protected by the kernel lock of its holder.
     pub fn make_view(&self) -> rusqlite::Result<()> {
         self.cached("insert into hive_view(hive, origin, lineage) values (?1, ?2, ?3) on conflict(hive) do nothing")?
             .execute(params![self.hive, uuid::Uuid::new_v4().to_string(), self.server])
             .map(drop)
     }
 
-    /// The version goes up by one, and this is why.
+    /// Raises the version by one and writes the event that explains it.
     pub fn event(
         &self,
         kind: EventKind,

@@ -1,10 +1,10 @@
-//! The view, its events, and where it comes from.
+//! The view with its version and events, and the lineage it belongs to.
 
 use std::collections::BTreeSet;
 
 use honeyflow_hive::{
     Fence, Reply,
-    contract::{Burial, Counts, Event, EventKind, Events, Held, QUEEN, Refusal, View},
+    contract::{Counts, Event, EventKind, Events, HeldLease, QUEEN, Refusal, Removal, View},
 };
 use rusqlite::{OptionalExtension, params};
 
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Session<'_> {
-    pub fn whole(&self) -> Answer<Reply> {
-        let view = if self.is_made()? {
+    pub fn read_view(&self) -> Answer<Reply> {
+        let view = if self.has_tables()? {
             View { head: self.head()?, nodes: self.nodes()?, leases: self.leases()? }
         } else {
             View { head: self.no_head(), ..View::default() }
@@ -24,18 +24,18 @@ impl Session<'_> {
     }
 
     pub fn events(&self, after: u64, max: u64) -> Answer<Reply> {
-        if !self.is_made()? {
-            return self.whole();
+        if !self.has_tables()? {
+            return self.read_view();
         }
         let head = self.head()?;
-        // Versions are unique and rise: as many as there should be means that none is missing.
-        let Some(due) = head.version.checked_sub(after).filter(|due| *due <= max) else { return self.whole() };
+        // Versions are unique and rise by one: if the number of events is right, none is missing.
+        let Some(due) = head.version.checked_sub(after).filter(|due| *due <= max) else { return self.read_view() };
         let events: Vec<Event> = self
             .cached(&format!("select {EVENT} from hive_event where hive = ?1 and version > ?2 order by version"))?
             .query_map(params![self.hive, signed(after)], row::event)?
             .collect::<Result<_, _>>()?;
         if events.len() as u64 != due {
-            return self.whole();
+            return self.read_view();
         }
         let (mut nodes, mut leases) = (Vec::new(), Vec::new());
         for id in events.iter().filter_map(|event| event.node).collect::<BTreeSet<_>>() {
@@ -52,7 +52,7 @@ impl Session<'_> {
     }
 
     pub fn history(&self, lease: Option<&str>, until_ms: Option<u64>, max: u32) -> Answer<Reply> {
-        if !self.is_made()? {
+        if !self.has_tables()? {
             return Ok(Reply::History(Vec::new()));
         }
         let events = self
@@ -69,11 +69,11 @@ impl Session<'_> {
         Ok(&**fence.lease() == QUEEN && self.holds(fence)?)
     }
 
-    pub fn count(&self, fence: &Fence, every_ms: u64, bury: &[Burial]) -> Answer<Reply> {
+    pub fn count(&self, fence: &Fence, every_ms: u64, bury: &[Removal]) -> Answer<Reply> {
         if !self.holds_queen(fence)? {
             return Ok(stale(fence));
         }
-        let buried = self.bury(bury)?;
+        let buried = self.remove_expired(bury)?;
         self.make_view()?;
         let last = self.head()?.counts;
         let mut counts = self.tally()?;
@@ -95,10 +95,10 @@ impl Session<'_> {
                 self.now()
             ])?;
         }
-        Ok(Reply::Counted { hive_ms: self.now_ms, counts, published, buried })
+        Ok(Reply::Counted { hive_ms: self.now_ms, counts, published, removed: buried })
     }
 
-    pub fn missed(&self, fence: &Fence, cause: &str) -> Answer<Reply> {
+    pub fn record_missed(&self, fence: &Fence, cause: &str) -> Answer<Reply> {
         if !self.holds(fence)? {
             return Ok(stale(fence));
         }
@@ -135,11 +135,11 @@ impl Session<'_> {
         self.make_view()?;
         self.cached("update hive_view set lineage = ?2, lineage_ms = 0 where hive = ?1")?
             .execute([self.hive, self.server])?;
-        self.jump(EventKind::Lineage, found)?;
+        self.jump_version(EventKind::Lineage, found)?;
         Ok(Reply::Done)
     }
 
-    pub fn behind(&self, lineage: &str, version: u64, leases: &[Held]) -> Answer<Reply> {
+    pub fn report_behind(&self, lineage: &str, version: u64, leases: &[HeldLease]) -> Answer<Reply> {
         let head = self.head()?;
         let mut is_behind = head.version < version;
         for held in leases {
@@ -159,12 +159,12 @@ impl Session<'_> {
         if accepted == 0 {
             return Ok(Reply::Refused(Refusal::Raced));
         }
-        self.jump(EventKind::Restored, cause)?;
+        self.jump_version(EventKind::Restored, cause)?;
         Ok(Reply::Done)
     }
 
-    /// Beyond every version that anyone can have seen.
-    fn jump(&self, kind: EventKind, cause: &str) -> Answer<()> {
+    /// Raises the version above every version that a node can have seen.
+    fn jump_version(&self, kind: EventKind, cause: &str) -> Answer<()> {
         self.cached("update hive_view set version = max(version, ?2 - 1) where hive = ?1")?
             .execute(params![self.hive, self.now()])?;
         self.event(kind, None, None, cause)?;

@@ -1,4 +1,4 @@
-//! What happened in a hive, one entry per version of its view.
+//! The events of a hive: one entry per version of its view.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ pub struct Event {
     pub version: u64,
     pub at_ms: u64,
     pub kind: EventKind,
-    /// Whom it concerns: who joined, was buried, holds now, or released.
+    /// The node that joined, left, was removed, holds the lease now, or released it.
     pub node: Option<NodeId>,
     pub lease: Option<Name>,
-    /// Minted, or released.
+    /// The epoch that was minted or released.
     pub epoch: Option<Epoch>,
     pub cause: Name,
 }
 
-/// Stored by its text.
+/// What happened. The store keeps the text of [`EventKind::as_str`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
@@ -30,22 +30,23 @@ pub enum EventKind {
     Eligible,
     Draining,
     Left,
+    /// An expired member was removed.
     Buried,
     Taken,
     HandedOver,
     Released,
     /// A chore did not happen when it was due.
     Missed,
-    /// The store is another one now.
+    /// Another server, with its own history, is the store now.
     Lineage,
-    /// A person has accepted what a restore brought back.
+    /// A person has accepted the state that a restore brought back.
     Restored,
-    /// Written by a newer version, which knows more kinds: whom it concerns is all that can be told.
+    /// A newer release, which knows more kinds, has written it. Only its node and lease can be read.
     Unknown,
 }
 
 impl EventKind {
-    /// Those that this version writes.
+    /// The kinds that this release writes.
     pub const ALL: [EventKind; 13] = [
         EventKind::Joined,
         EventKind::Ready,
@@ -81,7 +82,7 @@ impl EventKind {
         }
     }
 
-    /// What a beat has changed, given (ready, eligible) before and after: at most two, in this order.
+    /// The events of a heartbeat that changed (ready, eligible): at most two, in this order.
     pub fn of_beat(was: (bool, bool), is: (bool, bool)) -> impl Iterator<Item = EventKind> {
         let eligible = (was.1 != is.1).then_some(if is.1 { EventKind::Eligible } else { EventKind::Draining });
         let ready = (was.0 != is.0).then_some(if is.0 { EventKind::Ready } else { EventKind::Unready });
@@ -95,7 +96,7 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// As it is stored.
+/// Reads the stored text.
 impl From<&str> for EventKind {
     fn from(text: &str) -> EventKind {
         EventKind::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or(EventKind::Unknown)

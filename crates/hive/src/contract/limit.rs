@@ -1,8 +1,9 @@
-//! Limits: definitions, buckets and slots in the store. Sums are in micro-permits, costs in whole permits.
+//! The store's contract for limits: definitions, buckets and slots. Sums are in micro-permits, costs in whole permits.
 //!
-//! A definition is a [`Rule`] with a version; a changed one comes into force at a stated instant. It stands in the table of
-//! buckets under the key `''`, the one to come under `'next'`. A bucket keeps the rule it was last counted under, so that
-//! a change applies from its instant on. [`crate::bucket`] is the arithmetic; SQL and scripts compute the same.
+//! A definition is a [`Rule`] with a version; a changed one comes into force at a stated instant. The table of buckets
+//! contains the present definition under the key `''` and the next one under `'next'`. A bucket keeps the rule under
+//! which it was last counted, so that a change applies from its instant on. [`crate::bucket`] is the arithmetic; SQL
+//! and scripts compute the same.
 
 use std::fmt;
 
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeId;
 
-/// In a permit.
+/// The micro-permits in a permit.
 pub const MICRO: u64 = 1_000_000;
 
-/// XXH3-128 of whatever the limit counts by; 32 hexadecimal digits in the store.
+/// The XXH3-128 hash of what the limit counts by, such as a client; 32 hexadecimal digits in the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Key(pub u128);
 
@@ -24,8 +25,9 @@ impl fmt::Display for Key {
     }
 }
 
-/// `rate_u` flow back every `period_ms`, up to `burst_u`. In lowest terms: whole periods are converted and nothing is
-/// lost. A rate of 0: slots, or a quota that is full again in its next window.
+/// `rate_u` micro-permits flow back every `period_ms`, up to `burst_u`. The numbers are in lowest terms, so that whole
+/// periods are converted and nothing is lost. A rate of 0 means slots, or a quota that is full again in its next
+/// window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rule {
     pub rate_u: u64,
@@ -35,30 +37,33 @@ pub struct Rule {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Each by itself: refills the bucket (at most half the burst), then gives `min(want, pool / 2)`, or `need` whole if
-    /// that is more and there, else nothing. A bucket that is missing is full, but empty while
-    /// `now < lineage_ms + life of a batch`. Then books, if it is asked for ([`crate::bucket::booking`]): whole permits of
-    /// the next second, for which the bucket fills by so much less. → `Drawn`, in order. Without booking it
-    /// is the only write that need not be durable.
+    /// Each draw separately: refills the bucket up to half the burst, then gives `min(want, pool / 2)`, or all of
+    /// `need` if that is more and the pool has it, otherwise nothing. A missing bucket is full, but it is empty while
+    /// `now < lineage_ms + life of a batch`. Then reserves, if the draw asks for it ([`crate::bucket::reservation`]):
+    /// whole permits of the next second, in which the bucket fills by as much less. → `Drawn`, in order. A draw without
+    /// a reservation is the only write that need not be durable.
     Draw(Vec<Draw>),
-    /// All or none: refills each bucket (up to its burst) and takes its cost if every one has it; a refusal leaves all
-    /// untouched, so that what was used of a window and is more than a lower quota stays known. `peek` takes nothing.
-    /// → `Admitted`, in order, or `Denied`.
-    Exact { takes: Vec<Exact>, peek: bool },
-    /// Gives back what was taken and not used; never beyond the burst, nor into another window. → `Done`.
-    Refund(Vec<Exact>),
-    /// Each by itself: the node says how many slots it wants to have in all, numbered; an older number changes nothing and
-    /// is told what stands, so that one that went unanswered may be repeated. Fewer: given back. More: as many as are
-    /// free. All nodes' slots ≤ burst, in one row, or `over` says by how many a lower limit still finds them above. → `Slots`,
-    /// in order; `Unfit` if the node has no row. Under a rate there are as many as there were before it; never any: its burst.
+    /// All or none: refills each bucket up to its burst and takes its cost, if every bucket has it. A refusal changes
+    /// no bucket, so that the use of a window stays known even if it is above a lower quota. `peek` takes nothing. →
+    /// `Admitted`, in order, or `Denied`.
+    Exact { takes: Vec<ExactTake>, peek: bool },
+    /// Gives back permits that were taken and not used; never beyond the burst, nor into another window. → `Done`.
+    Refund(Vec<ExactTake>),
+    /// Each request separately: the node says how many slots it wants in all, with a sequence number. A request with an
+    /// older number changes nothing and gets the present state, so that a request without an answer may be repeated.
+    /// Fewer slots are given back; of more slots it gets as many as are free. The slots of all nodes are counted in one
+    /// row and are at most the burst; after the limit was lowered, `over` says by how many they are still above it. →
+    /// `Slots`, in order; `Unfit` if the node has no row. If the limit is a rate now, there are as many slots as
+    /// before; if it never had slots, as many as its burst.
     Slots { node: NodeId, asks: Vec<Slots> },
-    /// Compares the version of the newest definition (`was`; none: not defined) and writes the next, in force after
-    /// `after_ms` and two heartbeats of the slowest node, a first one at once. The hive's limits version rises by one and
-    /// is the definition's. → `Set`; `Pending` while another change is to come; `Raced`.
+    /// Compares the version of the newest definition with `was` (none: not defined) and writes the next one. It comes
+    /// into force after `after_ms` and two heartbeats of the slowest node; a first definition at once. The hive's
+    /// limits version rises by one and becomes the version of the definition. → `Set`; `Pending` while another change
+    /// is not in force yet; `Raced` if the version is another.
     Set { limit: Name, was: Option<u64>, rule: Rule, after_ms: u64 },
-    /// All definitions. → `Limits`.
+    /// Returns all definitions. → `Limits`.
     Limits,
-    /// The limit's buckets, most issued first. → `Ledger`.
+    /// Returns the limit's buckets, those with the most issued permits first. → `Ledger`.
     Ledger { limit: Name, max: u32 },
 }
 
@@ -68,22 +73,23 @@ pub struct Draw {
     pub key: Key,
     pub want: u64,
     pub need: u64,
-    pub book: Option<Book>,
+    pub reserve: Option<ReservationRequest>,
 }
 
-/// So many permits of the next second, if the others leave them.
+/// Asks for permits of the next second; the part that the node gets depends on the other nodes and the weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Book {
+pub struct ReservationRequest {
     pub want: u64,
     pub weight: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Exact {
+pub struct ExactTake {
     pub limit: Name,
     pub key: Key,
     pub cost: u64,
-    /// A calendar quota: full at the beginning of each window. The node knows the calendar, the store the time.
+    /// The window of a calendar quota, which is full at the start of each window. The node computes the calendar, the
+    /// store knows the time.
     pub window: Option<Window>,
 }
 
@@ -97,17 +103,17 @@ pub struct Window {
 pub struct Slots {
     pub limit: Name,
     pub key: Key,
-    /// Grows with each ask of this node for this key.
+    /// The sequence number; it grows with each request of this node for this key.
     pub seq: u64,
     pub wants: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    Drawn { hive_ms: u64, drawn: Vec<Result<Drawn, Undefined>> },
-    Admitted { hive_ms: u64, left: Vec<Left> },
-    Denied(Denied),
-    Slots(Vec<Result<SlotsHeld, Undefined>>),
+    Drawn { hive_ms: u64, drawn: Vec<Result<DrawOutcome, UndefinedLimit>> },
+    Admitted { hive_ms: u64, left: Vec<Remainder> },
+    Denied(DeniedTake),
+    Slots(Vec<Result<SlotsHeld, UndefinedLimit>>),
     Unfit,
     Set { version: u64, effective_ms: u64 },
     Pending { effective_ms: u64 },
@@ -117,36 +123,36 @@ pub enum Reply {
     Done,
 }
 
-/// Nobody has defined this limit.
+/// The limit is not defined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Undefined;
+pub struct UndefinedLimit;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Drawn {
+pub struct DrawOutcome {
     pub granted: u64,
-    /// What is left.
+    /// The micro-permits that remain in the pool.
     pub pool_u: u64,
-    /// Of the definition it was drawn under.
+    /// The version of the definition under which it was drawn.
     pub version: u64,
-    /// If nothing was granted: until `max(need, 1)` is there. None: never.
+    /// If nothing was granted: the time until the pool has `max(need, 1)`; `None`: never.
     pub retry_ms: Option<u64>,
-    /// Permits that come evenly over a second.
-    pub booked: u64,
-    /// From now until that second begins.
+    /// The reserved permits; they become available evenly over the second.
+    pub reserved: u64,
+    /// The time from now until that second begins.
     pub begins_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Left {
+pub struct Remainder {
     pub pool_u: u64,
     pub version: u64,
-    /// Until the bucket is full, or its window ends.
+    /// The time until the bucket is full, or until its window ends.
     pub full_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Denied {
-    /// Which of those asked for; the first that has a reason.
+pub struct DeniedTake {
+    /// The index of the first take that is refused.
     pub at: usize,
     pub version: u64,
     pub why: Denial,
@@ -161,7 +167,7 @@ pub enum Denial {
         pool_u: u64,
         retry_ms: u64,
     },
-    /// The window is not now.
+    /// The present time is not in the window.
     OtherWindow {
         hive_ms: u64,
     },
@@ -170,10 +176,10 @@ pub enum Denial {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotsHeld {
     pub has: u64,
-    /// Nobody's.
+    /// Slots that no node holds.
     pub free: u64,
-    /// So many more than there are, of all nodes together, since there are fewer than before. Nothing is taken from anybody
-    /// who uses it; but what comes back is not lent again.
+    /// The number by which all nodes together hold more slots than the limit has, since it was lowered. Slots in use
+    /// stay in use, but a slot that comes back is not lent again.
     pub over: u64,
     pub max: u64,
     pub version: u64,
@@ -198,11 +204,11 @@ pub struct Definition {
 pub struct BucketRow {
     pub key: Key,
     pub version: u64,
-    /// As of `pool_ms`: what has flowed back since is not in it.
+    /// The pool at `pool_ms`, without the permits that have flowed back since.
     pub pool_u: u64,
     pub pool_ms: u64,
-    /// Ever, with what has come of what was booked; slots: held now.
+    /// All permits ever issued, including the reserved ones that have become available; for slots: those held now.
     pub issued_u: u64,
-    /// Of the present second.
+    /// The permits reserved of the present second.
     pub booked_u: u64,
 }

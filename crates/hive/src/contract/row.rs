@@ -1,4 +1,4 @@
-//! What replies are made of. Instants are hive time; each reply says what time it is there.
+//! The parts of replies. Instants are hive time; each reply carries the hive time at which it was made.
 
 use honeyflow_event::{Epoch, Name};
 use serde::Serialize;
@@ -6,37 +6,37 @@ use uuid::Uuid;
 
 use super::{NodeId, event::Event};
 
-/// The hive's one row, and the server it was read from. Without a view (nothing made yet, or everything lost) it is
-/// empty but for time and server.
+/// The hive's single view row, and the server it was read from. Without that row (nothing created yet, or everything
+/// lost) only time and server are set.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Head {
     pub hive_ms: u64,
     /// The lineage of the server that answered.
     pub server: String,
-    /// Drawn when the view was made: another one means another hive under the same name.
+    /// Drawn when the view was created. A different one means another hive under the same name.
     pub origin: Option<Uuid>,
-    /// The recorded lineage: to be the server's, else the history is unknown.
+    /// The recorded lineage. If it is not the server's, the history is unknown.
     pub lineage: Option<String>,
-    /// Since when it is recorded; 0 if there is nothing to wait for.
+    /// When the lineage was recorded; 0 if there is nothing to wait for.
     pub lineage_ms: u64,
-    /// The longest time to live that was ever written.
+    /// The longest time to live that any member ever wrote.
     pub max_ttl_ms: u64,
-    /// While it stands nobody mints.
+    /// While it is set, no node mints.
     pub hold: Option<String>,
     pub version: u64,
     /// Rises with every change of a limit's definition.
     pub limits: u64,
-    /// As the queen has published them; `counted_ms` 0 if nobody has.
+    /// The counts that the queen has published; `counted_ms` is 0 if no queen has.
     pub counts: Counts,
 }
 
 impl Head {
-    /// The server that answered is the recorded one. Else versions may come again that it has lost.
+    /// Whether the server that answered is the recorded one. If not, it may have lost versions and use them again.
     pub fn is_recorded(&self) -> bool {
         self.lineage.as_deref() == Some(&*self.server)
     }
 
-    /// How long nobody mints yet, unless it has watched for long enough.
+    /// How long a node must still wait before it mints, unless it has watched this lineage for long enough.
     pub fn wait_ms(&self) -> u64 {
         match self.lineage_ms {
             0 => 0,
@@ -45,13 +45,13 @@ impl Head {
     }
 }
 
-/// alive: unexpired; ready: alive and ready; engaged: ready, and `engaged_ms` still to come.
+/// Numbers of nodes. alive: unexpired; ready: alive and ready; engaged: ready, and `engaged_ms` lies in the future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counts {
     pub alive: u64,
     pub ready: u64,
     pub engaged: u64,
-    /// Of the queen who published last.
+    /// The epoch of the queen that published last.
     pub epoch: Epoch,
     pub counted_ms: u64,
 }
@@ -62,22 +62,23 @@ impl Counts {
     }
 }
 
-/// What a node learns with every beat.
+/// What a node learns from every heartbeat reply.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     pub head: Head,
-    /// False once the node has been buried, or has never joined.
+    /// False if the node was removed, or has never joined.
     pub member: bool,
-    /// The row was written. Not so for a read-only beat, and for one that the database was too busy to write (SQLite):
-    /// that keeps the node's trust, but counts for nothing that the node has watched in others.
+    /// The row was written. It is not for a read-only heartbeat, and for one that the database was too busy to write
+    /// (SQLite): that one keeps the node's trust, but does not count as an observation of other members.
     pub renewed: bool,
-    /// None if nobody ever was.
+    /// `None` if the hive never had a queen.
     pub queen: Option<Queen>,
-    /// Leases that name this node as heir, at most [`super::SOONEST_MAX`].
-    pub heir_of: Vec<Name>,
-    /// The others soonest to expire, those who have expired among them; at most [`super::SOONEST_MAX`].
-    pub soonest: Vec<Watched>,
-    /// Some stored instant lies further ahead than it can: the clock has stepped back. [`super::Request::Mend`] helps.
+    /// Leases that name this node as successor, at most [`super::SOONEST_MAX`].
+    pub successor_of: Vec<Name>,
+    /// The other members that expire soonest, including expired ones; at most [`super::SOONEST_MAX`].
+    pub soonest: Vec<WatchedNode>,
+    /// A stored instant lies further ahead than possible: the clock has stepped back. [`super::Request::Mend`] repairs
+    /// it.
     pub ahead: bool,
 }
 
@@ -85,21 +86,21 @@ pub struct Status {
 pub struct Queen {
     pub epoch: Epoch,
     pub holder: Option<NodeId>,
-    pub heir: Option<NodeId>,
+    pub successor: Option<NodeId>,
     pub since_ms: u64,
-    /// The holder's row; without one the lease is free.
-    pub node: Option<Watched>,
+    /// The holder's row; without it the lease is free.
+    pub node: Option<WatchedNode>,
 }
 
-/// What others need to know of a node to judge whether it is dead.
+/// What other nodes need to know of a member to decide whether it has expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Watched {
+pub struct WatchedNode {
     pub id: NodeId,
     pub beat: u64,
     pub heartbeat_ms: u64,
     pub ttl_ms: u64,
     pub expires_ms: u64,
-    /// Its kernel lock is free: it may be buried at once.
+    /// Its kernel lock is free: it may be removed at once.
     pub dead: bool,
 }
 
@@ -115,7 +116,7 @@ pub struct NodeRow {
     pub ready: bool,
     pub eligible: bool,
     pub warm: Vec<Name>,
-    /// JSON, as it was given.
+    /// The JSON text that the node gave when it joined.
     pub meta: String,
 }
 
@@ -134,30 +135,32 @@ pub struct LeaseRow {
     pub name: Name,
     pub epoch: Epoch,
     pub holder: Option<NodeId>,
-    pub heir: Option<NodeId>,
+    #[serde(rename = "heir")]
+    pub successor: Option<NodeId>,
     pub since_ms: u64,
     pub cause: String,
-    /// No holder, or one without a row.
+    /// The lease has no holder, or its holder has no row.
     pub free: bool,
-    /// The heir's row says that it has loaded the lease's state, and that it may lead.
-    pub heir_is_warm: bool,
+    /// The successor's row says that it is ready to take over this lease, and that it is eligible.
+    #[serde(rename = "heir_is_warm")]
+    pub successor_is_warm: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct View {
     pub head: Head,
-    /// By id.
+    /// Ordered by id.
     pub nodes: Vec<NodeRow>,
-    /// By name.
+    /// Ordered by name.
     pub leases: Vec<LeaseRow>,
 }
 
-/// Every event after the version asked for, up to `head.version`, without a gap.
+/// Every event after the requested version, up to `head.version`, without a gap.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Events {
     pub head: Head,
     pub events: Vec<Event>,
-    /// Of the nodes named in `events`, those that still have a row.
+    /// The nodes named in `events` that still have a row.
     pub nodes: Vec<NodeRow>,
     /// The leases named in `events`.
     pub leases: Vec<LeaseRow>,

@@ -1,4 +1,5 @@
-//! Whether the store is there. Open after a second without an answer; then one probe at a time, until one is answered.
+//! The circuit breaker in front of the store. It opens after a second without an answer. Then it lets one probe through
+//! every 500 ms, until one is answered.
 
 use super::definition::{MILLISECOND, SECOND};
 
@@ -7,7 +8,7 @@ const PROBE_EVERY_NS: u64 = 500 * MILLISECOND;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Breaker {
-    /// Since when nothing was answered, although something was asked.
+    /// The start of the first call that has not been answered.
     silent_since_ns: Option<u64>,
     open: bool,
     probe_at_ns: u64,
@@ -18,30 +19,30 @@ impl Breaker {
         self.open
     }
 
-    /// A call has begun; it may never end.
-    pub fn asked(&mut self, now_ns: u64) {
+    /// Records the start of a call, which may never end.
+    pub fn on_call(&mut self, now_ns: u64) {
         self.silent_since_ns.get_or_insert(now_ns);
     }
 
-    /// True if this closes it.
-    pub fn answered(&mut self) -> bool {
+    /// Records an answer. Returns true if this closes the breaker.
+    pub fn on_answer(&mut self) -> bool {
         self.silent_since_ns = None;
         std::mem::take(&mut self.open)
     }
 
-    /// A call begun at `asked_ns` failed. True if this opens it.
-    pub fn failed(&mut self, asked_ns: u64, now_ns: u64) -> bool {
+    /// Records that a call begun at `asked_ns` failed. Returns true if this opens the breaker.
+    pub fn on_failure(&mut self, asked_ns: u64, now_ns: u64) -> bool {
         self.silent_since_ns.get_or_insert(asked_ns);
         self.tick(now_ns)
     }
 
-    /// True if this opens it.
+    /// Opens the breaker if the store has been silent for too long. Returns true if this opens it.
     pub fn tick(&mut self, now_ns: u64) -> bool {
         let silent = self.silent_since_ns.is_some_and(|since| now_ns.saturating_sub(since) >= UNREACHABLE_NS);
         silent && self.open(now_ns)
     }
 
-    /// True if it was closed.
+    /// Opens the breaker. Returns true if it was closed.
     pub fn open(&mut self, now_ns: u64) -> bool {
         let opens = !self.open;
         if opens {
@@ -50,7 +51,7 @@ impl Breaker {
         opens
     }
 
-    /// Whether a call may be made: always while closed, now and then while open.
+    /// Whether a call may be made: always while closed, once per probe interval while open.
     pub fn allows(&mut self, now_ns: u64) -> bool {
         if !self.open {
             return true;
@@ -62,7 +63,7 @@ impl Breaker {
         due
     }
 
-    /// When to look again.
+    /// The time at which `tick` or the next probe is due.
     pub fn wake_at_ns(&self) -> Option<u64> {
         match self.silent_since_ns {
             _ if self.open => Some(self.probe_at_ns),
@@ -77,25 +78,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_opens_after_a_second_of_silence_and_closes_with_an_answer() {
+    fn the_breaker_opens_after_a_second_of_silence_and_closes_with_an_answer() {
         let mut breaker = Breaker::default();
-        breaker.asked(5);
+        breaker.on_call(5);
         assert!(!breaker.tick(SECOND));
         assert!(breaker.tick(SECOND + 5) && breaker.is_open());
         assert!(!breaker.tick(2 * SECOND), "it opens once");
         assert!(!breaker.allows(SECOND + 6), "no call before the probe");
         assert!(breaker.allows(2 * SECOND) && !breaker.allows(2 * SECOND), "one probe at a time");
-        assert!(breaker.answered() && !breaker.is_open());
-        assert!(!breaker.answered() && breaker.wake_at_ns().is_none());
+        assert!(breaker.on_answer() && !breaker.is_open());
+        assert!(!breaker.on_answer() && breaker.wake_at_ns().is_none());
     }
 
     #[test]
     fn silence_counts_from_the_first_call_that_was_not_answered() {
         let mut breaker = Breaker::default();
-        breaker.asked(0);
-        assert!(!breaker.answered());
-        assert!(!breaker.failed(900 * MILLISECOND, SECOND));
-        breaker.asked(SECOND + 500 * MILLISECOND);
-        assert!(breaker.failed(SECOND + 800 * MILLISECOND, SECOND + 900 * MILLISECOND));
+        breaker.on_call(0);
+        assert!(!breaker.on_answer());
+        assert!(!breaker.on_failure(900 * MILLISECOND, SECOND));
+        breaker.on_call(SECOND + 500 * MILLISECOND);
+        assert!(breaker.on_failure(SECOND + 800 * MILLISECOND, SECOND + 900 * MILLISECOND));
     }
 }

@@ -1,4 +1,4 @@
-//! Hours, days and months of hive time, in UTC. The node knows the calendar, the store the time.
+//! Hours, days and months of hive time, in UTC. The node computes the calendar windows, the store knows the time.
 
 use super::rate::Calendar;
 use crate::contract::limit::Window;
@@ -8,7 +8,7 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 /// Days from 0000-03-01 to 2020-01-01, where hive time begins.
 const DAYS_BEFORE_2020: u64 = 737_730;
 
-/// No stretch of this kind is longer.
+/// The longest length of such a window.
 pub fn longest_ms(every: Calendar) -> u64 {
     match every {
         Calendar::Hour => HOUR_MS,
@@ -17,7 +17,7 @@ pub fn longest_ms(every: Calendar) -> u64 {
     }
 }
 
-/// The hour, day or month of that moment.
+/// The hour, day or month that contains this moment.
 pub fn window(every: Calendar, hive_ms: u64) -> Window {
     let whole = |span_ms: u64| Window {
         start_ms: hive_ms / span_ms * span_ms,
@@ -37,7 +37,7 @@ pub fn window(every: Calendar, hive_ms: u64) -> Window {
     }
 }
 
-/// Year and month of a day since 2020-01-01. Years begin in March here, so that the leap day comes last.
+/// Year and month of a day, counted from 2020-01-01. Years begin in March here, so that the leap day comes last.
 fn month_of(day: u64) -> (u64, u64) {
     let day = day + DAYS_BEFORE_2020;
     let (era, of_era) = (day / 146_097, day % 146_097);
@@ -59,7 +59,7 @@ fn first_day_of(year: u64, month: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// HV-65: months follow each other without a gap and have the lengths that months have.
+    /// HV-65: months follow each other without a gap and have the right lengths.
     #[test]
     fn hv_65_a_century_of_months() {
         let mut at_ms = 0;

@@ -1,4 +1,4 @@
-//! What a limit tells about itself: one set of numbers per limit, whatever the number of its keys.
+//! The metrics of a limit: one set of numbers per limit, independent of the number of its keys.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,7 +7,7 @@ use std::{
 
 use honeyflow_event::Name;
 
-use super::key::{Footing, Reason, Setting};
+use super::key::{Mode, Reason, Setting};
 
 #[derive(Default)]
 pub struct Counters {
@@ -16,17 +16,17 @@ pub struct Counters {
     pub store_operations: AtomicU64,
     waits: AtomicU64,
     waited_ns: AtomicU64,
-    /// Whole permits in the pool when the store last said.
+    /// The whole permits in the pool, by the last answer of the store.
     pub pool: AtomicU64,
-    /// Of some key, a part of each second is booked until then.
-    pub booked_until_ns: AtomicU64,
+    /// Until then this node reserves a part of each second for some key.
+    pub reserving_until_ns: AtomicU64,
 }
 
 pub const REASONS: [Reason; 6] =
     [Reason::Exhausted, Reason::Deadline, Reason::StoreSilent, Reason::Outage, Reason::CostTooHigh, Reason::QueueFull];
 
 impl Reason {
-    /// As the label says it.
+    /// The value of the metric's label.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Exhausted => "exhausted",
@@ -40,26 +40,26 @@ impl Reason {
 }
 
 impl Counters {
-    pub fn denied(&self, reason: Reason) {
+    pub fn count_denied(&self, reason: Reason) {
         self.denied[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn waited(&self, ns: u64) {
+    pub fn count_wait(&self, ns: u64) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.waited_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
     pub fn snapshot(&self, limit: &Name, setting: &Setting, now_ns: u64, keys: usize, overflowed: u64) -> Snapshot {
-        let books = self.booked_until_ns.load(Ordering::Relaxed) > now_ns;
+        let is_reserving = self.reserving_until_ns.load(Ordering::Relaxed) > now_ns;
         Snapshot {
             limit: limit.clone(),
             version: setting.terms.version,
-            mode: match setting.footing {
-                Footing::Store if books => "lease",
-                Footing::Store => setting.terms.decider.name(),
-                Footing::Alone(_) => "safe",
-                Footing::Closed => "closed",
-                Footing::Open => "open",
+            mode: match setting.mode {
+                Mode::Store if is_reserving => "lease",
+                Mode::Store => setting.terms.decider.name(),
+                Mode::Alone(_) => "safe",
+                Mode::Closed => "closed",
+                Mode::Open => "open",
             },
             admitted: self.admitted.load(Ordering::Relaxed),
             denied: REASONS.map(|reason| (reason.name(), self.denied[reason as usize].load(Ordering::Relaxed))),
@@ -74,7 +74,7 @@ impl Counters {
     }
 }
 
-/// The numbers at one moment. Permits that the short way gave out are counted when their batch is looked at.
+/// The numbers at one moment. Permits that the fast path gave out are counted at the next step of their key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     pub limit: Name,
@@ -86,7 +86,7 @@ pub struct Snapshot {
     pub waits: u64,
     pub waited: Duration,
     pub pool: u64,
-    /// Of a limit on how many at once: in use on this node, by all keys, and how many each key has on all nodes.
+    /// For a concurrency limit: the slots in use on this node for all keys, and the slots of each key on all nodes.
     pub slots: Option<(u64, u64)>,
     pub keys: usize,
     pub overflowed: u64,

@@ -1,8 +1,9 @@
-//! How much this node asks of a key, by its own clock: what was admitted and what was refused.
+//! The demand of this node for one key, by the node's clock: permits that were admitted and permits that were refused.
 //!
-//! Three sums that fade, over two seconds, a quarter of one, and a fifth of that. The slow one tells a trickle from silence;
-//! the quick one sees a rush begin, and is believed once it has seen enough of it; the steady one is for what lasts. One
-//! request that costs a hundred is no rush: requests are counted apart.
+//! Three sums decay exponentially: `steady` over 2 s, `slow` over 250 ms and `quick` over 50 ms. The slow sum
+//! distinguishes few requests from none. The quick sum sees the beginning of a rush, and counts once it is large
+//! enough. The steady sum is for demand that lasts. One request with a cost of a hundred is no rush, so requests are
+//! counted separately.
 
 use super::definition::{MILLISECOND, SECOND};
 
@@ -16,73 +17,73 @@ pub struct Demand {
     steady: f64,
     slow: f64,
     quick: f64,
-    /// As `slow`, but each request is one.
+    /// The same sum as `slow`, in requests instead of permits.
     requests: f64,
     at_ns: u64,
-    /// When the quick sum last began from nothing, and when the steady one did.
+    /// The times at which the quick sum and the steady sum last began from zero.
     begun_ns: u64,
     steady_since_ns: u64,
 }
 
 impl Demand {
-    /// A request that asks for so much.
+    /// Counts one request that asks for `permits`.
     pub fn add(&mut self, now_ns: u64, permits: u64) {
         self.count(now_ns, permits as f64, 1.0);
     }
 
-    /// So much was used, by nobody knows how many: as many as it would have been at the usual cost.
+    /// Counts permits that were used by an unknown number of requests, which is estimated from the usual cost.
     pub fn add_used(&mut self, now_ns: u64, permits: u64) {
         self.count(now_ns, permits as f64, permits as f64 / self.usual_cost());
     }
 
-    /// Permits of a request, of late.
+    /// The average cost of the recent requests, in permits.
     pub fn usual_cost(&self) -> f64 {
         if self.requests > 0.0 { (self.slow / self.requests).max(1.0) } else { 1.0 }
     }
 
     fn count(&mut self, now_ns: u64, permits: f64, requests: f64) {
-        let faded = self.faded(now_ns);
-        if faded.quick < 1.0 {
+        let decayed = self.decayed(now_ns);
+        if decayed.quick < 1.0 {
             self.begun_ns = now_ns;
         }
-        if faded.steady < 1.0 {
+        if decayed.steady < 1.0 {
             self.steady_since_ns = now_ns;
         }
-        self.steady = faded.steady + permits;
-        self.slow = faded.slow + permits;
-        self.quick = faded.quick + permits;
-        self.requests = faded.requests + requests;
+        self.steady = decayed.steady + permits;
+        self.slow = decayed.slow + permits;
+        self.quick = decayed.quick + permits;
+        self.requests = decayed.requests + requests;
         self.at_ns = self.at_ns.max(now_ns);
     }
 
-    /// Permits expected in `span_ns`.
-    pub fn within(&self, now_ns: u64, span_ns: u64) -> f64 {
-        let faded = self.faded(now_ns);
-        let mut per_ns = faded.slow / SLOW_NS;
-        if faded.quick >= QUICK_ENOUGH && faded.requests >= QUICK_ENOUGH {
-            // What began a moment ago has not had the time to add up.
+    /// The permits expected in `span_ns`.
+    pub fn expected_permits(&self, now_ns: u64, span_ns: u64) -> f64 {
+        let decayed = self.decayed(now_ns);
+        let mut per_ns = decayed.slow / SLOW_NS;
+        if decayed.quick >= QUICK_ENOUGH && decayed.requests >= QUICK_ENOUGH {
+            // A rush that began a moment ago has not filled the sum yet, so it is scaled up by its age.
             let age_ns = now_ns.saturating_sub(self.begun_ns).max(5 * MILLISECOND) as f64;
-            per_ns = per_ns.max(faded.quick / QUICK_NS / (1.0 - (-age_ns / QUICK_NS).exp()));
+            per_ns = per_ns.max(decayed.quick / QUICK_NS / (1.0 - (-age_ns / QUICK_NS).exp()));
         }
         per_ns * span_ns as f64
     }
 
-    /// Permits expected in a second, by what the last ones brought.
+    /// The permits expected in a second, estimated from the last seconds.
     pub fn steady_per_second(&self, now_ns: u64) -> f64 {
         let age_ns = now_ns.saturating_sub(self.steady_since_ns).max(50 * MILLISECOND) as f64;
-        self.faded(now_ns).steady * (SECOND as f64 / STEADY_NS) / (1.0 - (-age_ns / STEADY_NS).exp())
+        self.decayed(now_ns).steady * (SECOND as f64 / STEADY_NS) / (1.0 - (-age_ns / STEADY_NS).exp())
     }
 
-    /// Requests expected in `span_ns`.
-    pub fn requests_within(&self, now_ns: u64, span_ns: u64) -> f64 {
-        self.faded(now_ns).requests / SLOW_NS * span_ns as f64
+    /// The requests expected in `span_ns`.
+    pub fn expected_requests(&self, now_ns: u64, span_ns: u64) -> f64 {
+        self.decayed(now_ns).requests / SLOW_NS * span_ns as f64
     }
 
     pub fn per_second(&self, now_ns: u64) -> f64 {
-        self.within(now_ns, SECOND)
+        self.expected_permits(now_ns, SECOND)
     }
 
-    fn faded(&self, now_ns: u64) -> Demand {
+    fn decayed(&self, now_ns: u64) -> Demand {
         let age_ns = now_ns.saturating_sub(self.at_ns) as f64;
         let [steady, slow, quick] = [STEADY_NS, SLOW_NS, QUICK_NS].map(|over_ns| (-age_ns / over_ns).exp());
         Demand {
@@ -100,24 +101,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_rate_is_found_and_a_silence_is_forgotten() {
+    fn a_steady_rate_is_measured_and_decays_when_requests_stop() {
         let mut demand = Demand::default();
         for n in 0..2000 {
             demand.add(n * MILLISECOND, 1);
         }
         let now = 2 * SECOND;
         assert!((demand.per_second(now) - 1000.0).abs() < 20.0, "{}", demand.per_second(now));
-        assert!((demand.within(now, 50 * MILLISECOND) - 50.0).abs() < 1.0);
+        assert!((demand.expected_permits(now, 50 * MILLISECOND) - 50.0).abs() < 1.0);
         assert!(demand.per_second(now + 2 * SECOND) < 1.0);
     }
 
     #[test]
-    fn a_rush_is_seen_before_it_has_added_up_and_a_single_request_is_no_rush() {
+    fn a_rush_is_seen_early_and_a_single_expensive_request_is_no_rush() {
         let mut demand = Demand::default();
         demand.add(0, 1);
-        assert!(demand.within(0, 50 * MILLISECOND) < 1.0);
+        assert!(demand.expected_permits(0, 50 * MILLISECOND) < 1.0);
         demand.add(0, 400);
-        assert!(demand.requests_within(0, 50 * MILLISECOND) < 1.0);
+        assert!(demand.expected_requests(0, 50 * MILLISECOND) < 1.0);
         for n in 0..100 {
             demand.add(4 * SECOND + n * MILLISECOND / 2, 1);
         }

@@ -1,10 +1,11 @@
-//! By how many a limit is divided while the store does not answer.
+//! The number of nodes by which a limit is divided while the store does not answer.
 //!
-//! Not knowing is not zero: nodes that start together against a dead store would each take the whole limit.
+//! An unknown number does not count as zero: nodes that start together while the store is down would each take the
+//! whole limit.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headcount {
-    /// What the operator expects, for as long as nobody has answered.
+    /// The number that the operator expects; it counts until the store has answered.
     expected: u64,
     known: Option<u64>,
     highest: u64,
@@ -17,14 +18,14 @@ impl Headcount {
         Headcount { expected: expected.max(1), known: None, highest: 0 }
     }
 
-    /// An answered beat: the published count and what this node counted itself.
-    pub fn heard(&mut self, published: u64, own: u64) {
+    /// Records the counts of an answered heartbeat: the published one, and the one that this node counted itself.
+    pub fn record(&mut self, published: u64, own: u64) {
         let count = published.max(own).max(1);
         self.known = Some(count);
         self.highest = self.highest.max(count);
     }
 
-    /// This process is another member now, and nobody has answered it yet.
+    /// Forgets the count: this process is a new member now, and its heartbeat has not been answered yet.
     pub fn forget(&mut self) {
         self.known = None;
     }
@@ -47,14 +48,14 @@ mod tests {
     fn zero_counts_as_one_at_cold_start() {
         let mut count = Headcount::new(16);
         assert_eq!(count.divisor(), 16, "unknown is not one");
-        count.heard(0, 0);
+        count.record(0, 0);
         assert_eq!(count.divisor(), 1, "a known zero is one");
-        count.heard(40, 3);
+        count.record(40, 3);
         assert_eq!(count.divisor(), 40);
-        count.heard(3, 5);
-        assert_eq!(count.divisor(), 5, "the larger of what was published and counted");
+        count.record(3, 5);
+        assert_eq!(count.divisor(), 5, "the larger of the published and the counted number");
         count.forget();
-        assert_eq!(count.divisor(), 40, "the most that was ever seen, above what is expected");
+        assert_eq!(count.divisor(), 40, "the highest count so far, because it is above the expected number");
         assert_eq!(Headcount::new(0).divisor(), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! All keys of one limit on this node, found by hash, in shards. Never more than so many: only keys about which there is
-//! nothing to remember make room, and while there are none, new ones share one entry.
+//! All keys of one limit on this node: a hash map in shards, with at most `count_max` keys. Only keys without any state
+//! are removed to make room. While there are none, new keys share one overflow entry.
 
 use std::{
     hash::{BuildHasherDefault, Hasher},
@@ -9,27 +9,27 @@ use std::{
     },
 };
 
-use super::{gcra::FullAt, handle::Token, key::Key, stock::Stock};
+use super::{gcra::FullAt, handle::Token, key::Key, local_permits::LocalPermits};
 
-/// Where keys go for which there is no room. Its ledger row is one of its own.
+/// The key of the overflow entry, which keys share for which there is no room. It has its own row in the store.
 pub const OVERFLOW: u128 = u128::MAX;
 
 const SHARDS: usize = 128;
 
-/// Of the whole limit, for those that have no keys.
+/// The key of the limit as a whole, for limits without keys.
 pub const WHOLE: u128 = 0;
 
-/// Slots stand in the store beside what a rate of the same name and key has counted there: the one says what is held
-/// now, the other what was ever given, and a limit may become the other kind.
+/// The store keeps the slots of a key in another row than the bucket of a rate with the same name and key, because a
+/// limit may change its kind: the slots' row counts slots held now, the bucket counts permits ever issued.
 const SLOTS: u32 = u32::from_be_bytes(*b"slot");
 
-/// Under what the store keeps the slots of a key.
-pub fn of_slots(key: u128) -> u128 {
+/// The key under which the store keeps the slots of `key`.
+pub fn slots_key(key: u128) -> u128 {
     u128::from(SLOTS) << 96 | key >> 32
 }
 
-/// Whether the store keeps slots under this.
-pub fn is_of_slots(key: u128) -> bool {
+/// Whether the store keeps slots under this key.
+pub fn is_slots_key(key: u128) -> bool {
     key >> 96 == u128::from(SLOTS)
 }
 
@@ -37,35 +37,35 @@ pub fn hash(key: &str) -> u128 {
     if key.is_empty() { WHOLE } else { xxhash_rust::xxh3::xxh3_128(key.as_bytes()) }
 }
 
-/// What is known of a key here.
+/// The state of one key on this node.
 #[derive(Default)]
 pub struct Entry {
-    pub stock: Stock,
+    pub local: LocalPermits,
     pub full_at: FullAt,
     slow: Mutex<Option<Box<Key<Token>>>>,
-    /// Somebody has asked for attention already.
-    pub attended: AtomicBool,
+    /// The drawing task has been asked already to look at this key.
+    pub attention_requested: AtomicBool,
 }
 
 impl Entry {
-    /// A panic under the lock is a bug of ours; the key is in some state, and its bounds hold in every state.
+    /// The slow path of the key. After a panic under the lock it is still used: its bounds hold in every state.
     pub fn slow(&self) -> MutexGuard<'_, Option<Box<Key<Token>>>> {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_idle(&self, now_ns: u64) -> bool {
         let slow = self.slow();
-        slow.as_ref().is_none_or(|key| key.is_idle(now_ns, &self.stock))
+        slow.as_ref().is_none_or(|key| key.is_idle(now_ns, &self.local))
             && self.full_at.is_full(now_ns)
-            && self.stock.left(now_ns) == 0
+            && self.local.available(now_ns) == 0
     }
 }
 
-/// The key is a good hash already.
+/// A hasher that uses the key as it is, because it is a good hash already.
 #[derive(Default)]
-struct Same(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Same {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -81,26 +81,26 @@ impl Hasher for Same {
     }
 }
 
-type Shard = hashbrown::HashMap<u128, Entry, BuildHasherDefault<Same>>;
+type Shard = hashbrown::HashMap<u128, Entry, BuildHasherDefault<IdentityHasher>>;
 
-/// Neighbouring locks do not share a cache line.
+/// One shard, aligned so that neighbouring locks do not share a cache line.
 #[repr(align(128))]
 #[derive(Default)]
-struct Padded(RwLock<Shard>);
+struct PaddedShard(RwLock<Shard>);
 
 pub struct Keys {
     whole: Entry,
     overflow: Entry,
-    shards: Box<[Padded]>,
+    shards: Box<[PaddedShard]>,
     count: AtomicUsize,
     count_max: usize,
     hand: AtomicUsize,
-    /// When looking for room is worth it again.
+    /// The time before which a search for room is not repeated.
     full_until_ns: AtomicU64,
     overflowed: AtomicU64,
 }
 
-/// A search that found nothing is not repeated for so long.
+/// A search that found no room is not repeated for this time.
 const SEARCH_AGAIN_NS: u64 = 100_000_000;
 
 impl Keys {
@@ -108,7 +108,7 @@ impl Keys {
         Keys {
             whole: Entry::default(),
             overflow: Entry::default(),
-            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
+            shards: (0..SHARDS).map(|_| PaddedShard::default()).collect(),
             count: AtomicUsize::new(0),
             count_max: count_max.max(1),
             hand: AtomicUsize::new(0),
@@ -121,13 +121,13 @@ impl Keys {
         &self.shards[(key >> 64) as usize % SHARDS].0
     }
 
-    /// The entry of a limit without keys, which nobody has to look for.
+    /// Returns the entry of the limit as a whole, which needs no lookup.
     #[inline]
     pub fn whole(&self, key: u128) -> Option<&Entry> {
         (key == WHOLE).then_some(&self.whole)
     }
 
-    /// Looks at an entry that is there.
+    /// Calls `look` with the entry of the key, if there is one.
     #[inline]
     pub fn find<T>(&self, key: u128, look: impl FnOnce(&Entry) -> T) -> Option<T> {
         match key {
@@ -137,8 +137,8 @@ impl Keys {
         }
     }
 
-    /// Where this key is counted from now on: under itself, or with the others that found no room.
-    pub fn place(&self, key: u128, now_ns: u64) -> u128 {
+    /// Returns the key under which this key is counted from now on: its own, or the overflow key if there is no room.
+    pub fn place_key(&self, key: u128, now_ns: u64) -> u128 {
         if self.find(key, |_| ()).is_some() {
             return key;
         }
@@ -160,7 +160,7 @@ impl Keys {
         }
         let first = (key >> 64) as usize;
         let hand = self.hand.fetch_add(1, Ordering::Relaxed);
-        // Its own shard, then all the others once: the search is long, and so it is rare.
+        // The key's own shard first, then every shard once. The search is long, so it is not repeated soon.
         for at in std::iter::once(first).chain((0..SHARDS).map(|step| hand + step)) {
             let mut shard = self.shards[at % SHARDS].0.write().unwrap_or_else(PoisonError::into_inner);
             let before = shard.len();
@@ -175,7 +175,7 @@ impl Keys {
         false
     }
 
-    pub fn each(&self, mut look: impl FnMut(u128, &Entry)) {
+    pub fn for_each(&self, mut look: impl FnMut(u128, &Entry)) {
         look(WHOLE, &self.whole);
         look(OVERFLOW, &self.overflow);
         for shard in &self.shards {
@@ -198,21 +198,21 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::stock::Batch;
+    use crate::limit::local_permits::Batch;
 
     /// HV-72
     #[test]
     fn hv_72_only_idle_keys_make_room_and_the_rest_share_one_entry() {
         let keys = Keys::new(2);
         let [a, b, c] = ["a", "b", "c"].map(hash);
-        assert_eq!((keys.place(a, 10), keys.place(b, 10)), (a, b));
-        keys.find(a, |entry| entry.stock.install(10, Batch::new(5, 1 << 40), 2));
-        keys.find(b, |entry| entry.stock.install(10, Batch::new(5, 1 << 40), 2));
-        assert_eq!(keys.place(c, 10), OVERFLOW, "nobody is idle");
+        assert_eq!((keys.place_key(a, 10), keys.place_key(b, 10)), (a, b));
+        keys.find(a, |entry| entry.local.install(10, Batch::new(5, 1 << 40), 2));
+        keys.find(b, |entry| entry.local.install(10, Batch::new(5, 1 << 40), 2));
+        assert_eq!(keys.place_key(c, 10), OVERFLOW, "neither key is idle");
         assert_eq!((keys.count(), keys.overflowed()), (2, 1));
-        keys.find(b, |entry| entry.stock.sweep(10));
-        assert_eq!(keys.place(c, 11), OVERFLOW, "a search is not repeated at once");
-        assert_eq!(keys.place(c, 10 + SEARCH_AGAIN_NS), c);
+        keys.find(b, |entry| entry.local.take_all(10));
+        assert_eq!(keys.place_key(c, 11), OVERFLOW, "a search is not repeated at once");
+        assert_eq!(keys.place_key(c, 10 + SEARCH_AGAIN_NS), c);
         assert!(keys.find(b, |_| ()).is_none() && keys.find(a, |_| ()).is_some());
     }
 

@@ -1,20 +1,22 @@
-//! What was taken: used up by default, given back in part or whole if it was not needed. Slots come back by themselves.
+//! Permits that were taken. Dropping one uses it up; a caller may give back what it did not use. Slots become free when
+//! their permit is dropped.
 
 use honeyflow_event::Name;
 
 use super::{
-    handle::{Denied, Keyed, Limit, Signal},
+    handle::{Limit, LimitKey, Refusal, Signal},
     key::{Origin, PATIENCE_NS, Reason},
 };
 
-enum Whose<'a> {
-    Lent(&'a Limit),
-    Own(Limit),
+/// The limit of a permit, borrowed or owned.
+enum LimitRef<'a> {
+    Borrowed(&'a Limit),
+    Owned(Limit),
 }
 
-/// Taken from a limit. Dropping it uses it up, except for slots: those are free again.
+/// Permits or slots that were taken from a limit. Dropping it uses up the permits, but makes the slots free again.
 pub struct Permit<'a> {
-    whose: Whose<'a>,
+    limit: LimitRef<'a>,
     key: u128,
     cost: u64,
     origin: Origin,
@@ -22,14 +24,14 @@ pub struct Permit<'a> {
 
 impl<'a> Permit<'a> {
     #[inline]
-    pub(super) fn lent(limit: &'a Limit, key: u128, cost: u64, origin: Origin) -> Permit<'a> {
-        Permit { whose: Whose::Lent(limit), key, cost, origin }
+    pub(super) fn borrowed(limit: &'a Limit, key: u128, cost: u64, origin: Origin) -> Permit<'a> {
+        Permit { limit: LimitRef::Borrowed(limit), key, cost, origin }
     }
 
     fn limit(&self) -> &Limit {
-        match &self.whose {
-            Whose::Lent(limit) => limit,
-            Whose::Own(limit) => limit,
+        match &self.limit {
+            LimitRef::Borrowed(limit) => limit,
+            LimitRef::Owned(limit) => limit,
         }
     }
 
@@ -41,38 +43,38 @@ impl<'a> Permit<'a> {
         self.limit().name()
     }
 
-    /// Whether it comes back by itself once it is dropped.
+    /// Whether these are slots, which become free when this is dropped.
     pub fn is_slot(&self) -> bool {
         self.origin == Origin::Slots
     }
 
-    /// Whether it is of this node's own share, while the store was away.
-    pub fn is_of_share(&self) -> bool {
+    /// Whether it was taken from this node's share while the store did not answer.
+    pub fn is_from_share(&self) -> bool {
         matches!(self.origin, Origin::Share(_))
     }
 
-    /// The same, to be kept for as long as one likes.
-    pub fn owned(mut self) -> Permit<'static> {
+    /// Returns the same permit without the borrow of its limit.
+    pub fn into_owned(mut self) -> Permit<'static> {
         let origin = std::mem::replace(&mut self.origin, Origin::Nowhere);
-        Permit { whose: Whose::Own(self.limit().clone()), key: self.key, cost: self.cost, origin }
+        Permit { limit: LimitRef::Owned(self.limit().clone()), key: self.key, cost: self.cost, origin }
     }
 
-    /// Apart from the rest: dropping any other permit is nearly nothing, and stays small enough to stand where it is done.
+    /// Kept out of `drop`, which is nearly free for permits that are not slots and stays small enough to be inlined.
     #[cold]
     #[inline(never)]
     fn free(&self) {
         self.limit().0.give_back(self.key, Origin::Slots, self.cost);
     }
 
-    /// A part of it, at most all, as a permit of its own.
+    /// Splits off `part` of it, at most all, as a separate permit.
     #[must_use]
     pub fn split(&mut self, part: u64) -> Permit<'static> {
         let part = part.min(self.cost);
         self.cost -= part;
-        Permit { whose: Whose::Own(self.limit().clone()), key: self.key, cost: part, origin: self.origin }
+        Permit { limit: LimitRef::Owned(self.limit().clone()), key: self.key, cost: part, origin: self.origin }
     }
 
-    /// Gives back what was not used: at most what it cost, and only while its batch lives.
+    /// Gives back what was not used: at most its cost, and only until its batch expires.
     pub fn refund(mut self, unused: u64) {
         let unused = unused.min(self.cost);
         self.cost -= unused;
@@ -91,26 +93,27 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// The most that something may cost. Dropped without a word, all of it is used up.
-pub struct Reservation<'a>(Permit<'a>);
+/// Permits for the highest cost that an action may have, taken before the cost is known. Dropping it uses up all of
+/// them. This is not the reservation of a node's next second, which is in [`super::reserved_second`].
+pub struct CostReservation<'a>(Permit<'a>);
 
-impl<'a> Reservation<'a> {
-    pub(super) fn of(permit: Permit<'a>) -> Reservation<'a> {
-        Reservation(permit)
+impl<'a> CostReservation<'a> {
+    pub(super) fn new(permit: Permit<'a>) -> CostReservation<'a> {
+        CostReservation(permit)
     }
 
     pub fn max(&self) -> u64 {
         self.0.cost
     }
 
-    /// It cost this much; the rest goes back.
+    /// Gives back the permits beyond the actual cost.
     pub fn commit(self, actual: u64) {
         let unused = self.0.cost.saturating_sub(actual);
         self.0.refund(unused);
     }
 }
 
-/// On its way to whoever waits. It goes back if it does not arrive.
+/// Permits on their way to a waiter. They go back if the waiter has gone.
 pub(super) struct Grant {
     limit: Limit,
     key: u128,
@@ -125,7 +128,7 @@ impl Grant {
 
     pub fn claim(mut self, limit: &Limit) -> Permit<'_> {
         let origin = std::mem::replace(&mut self.origin, Origin::Nowhere);
-        Permit::lent(limit, self.key, self.cost, origin)
+        Permit::borrowed(limit, self.key, self.cost, origin)
     }
 }
 
@@ -137,19 +140,19 @@ impl Drop for Grant {
     }
 }
 
-/// Takes from all of these or from none. Those that the store decides are decided in one operation; the others are taken
-/// first, in the order of their names, and go back if anything is refused.
+/// Takes from all of these limits or from none. The limits for which the store decides are decided in one operation.
+/// The others are taken first, in the order of their names, and their permits go back if any limit refuses.
 ///
 /// # Errors
 /// The first refusal.
-pub async fn all<'a>(wanted: &[(Keyed<'a>, u64)]) -> Result<Vec<Permit<'a>>, Denied> {
+pub async fn all<'a>(wanted: &[(LimitKey<'a>, u64)]) -> Result<Vec<Permit<'a>>, Refusal> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| {
-        let place = |at: usize| (wanted[at].0.limit().name(), wanted[at].0.hash());
-        place(*a).cmp(&place(*b))
+        let order_of = |at: usize| (wanted[at].0.limit().name(), wanted[at].0.hash());
+        order_of(*a).cmp(&order_of(*b))
     });
     let (exact, other): (Vec<usize>, Vec<usize>) = order.into_iter().partition(|at| wanted[*at].0.limit().is_exact());
-    let mut taken = Gathered(Vec::with_capacity(wanted.len()));
+    let mut taken = PartialTakes(Vec::with_capacity(wanted.len()));
     for at in other {
         let (keyed, cost) = wanted[at];
         taken.0.push((at, keyed.try_take(cost).await?));
@@ -158,16 +161,16 @@ pub async fn all<'a>(wanted: &[(Keyed<'a>, u64)]) -> Result<Vec<Permit<'a>>, Den
         let takes = exact.iter().map(|at| {
             let (keyed, cost) = &wanted[*at];
             let state = keyed.limit().0.clone();
-            let key = state.keys.place(keyed.hash(), state.common.clock.now_ns());
+            let key = state.keys.place_key(keyed.hash(), state.common.clock.now_ns());
             (state, key, *cost)
         });
         let takes: Vec<_> = takes.filter(|(_, _, cost)| *cost > 0).collect();
         let state = &wanted[*first].0.limit().0;
-        let (told, verdict) = tokio::sync::oneshot::channel();
-        let silent = || state.denied(PATIENCE_NS, Reason::StoreSilent);
+        let (caller, verdict) = tokio::sync::oneshot::channel();
+        let silent = || state.refuse(PATIENCE_NS, Reason::StoreSilent);
         let verdict = if takes.is_empty() {
             Ok(Vec::new())
-        } else if state.common.signals.try_send(Signal::TakeAll { takes, told }).is_err() {
+        } else if state.common.signals.try_send(Signal::TakeAll { takes, caller }).is_err() {
             Err(silent())
         } else {
             verdict.await.unwrap_or_else(|_| Err((0, silent()))).map_err(|(_, denied)| denied)
@@ -177,26 +180,26 @@ pub async fn all<'a>(wanted: &[(Keyed<'a>, u64)]) -> Result<Vec<Permit<'a>>, Den
             let (keyed, cost) = wanted[at];
             let permit = match if cost == 0 { None } else { grants.next() } {
                 Some(grant) => grant.claim(keyed.limit()),
-                None => Permit::lent(keyed.limit(), keyed.hash(), cost, Origin::Nowhere),
+                None => Permit::borrowed(keyed.limit(), keyed.hash(), cost, Origin::Nowhere),
             };
             taken.0.push((at, permit));
         }
     }
-    Ok(taken.whole())
+    Ok(taken.into_permits())
 }
 
-/// Taken so far. It goes back if anything is refused, or if nobody waits for the rest any more.
-struct Gathered<'a>(Vec<(usize, Permit<'a>)>);
+/// The permits taken so far. They go back if a limit refuses, or if the caller stops waiting.
+struct PartialTakes<'a>(Vec<(usize, Permit<'a>)>);
 
-impl<'a> Gathered<'a> {
-    fn whole(mut self) -> Vec<Permit<'a>> {
+impl<'a> PartialTakes<'a> {
+    fn into_permits(mut self) -> Vec<Permit<'a>> {
         let mut taken = std::mem::take(&mut self.0);
         taken.sort_by_key(|(at, _)| *at);
         taken.into_iter().map(|(_, permit)| permit).collect()
     }
 }
 
-impl Drop for Gathered<'_> {
+impl Drop for PartialTakes<'_> {
     fn drop(&mut self) {
         for (_, permit) in self.0.drain(..) {
             let cost = permit.cost();

@@ -1,8 +1,8 @@
-//! Who waits for permits of one key: better classes first, in order of arrival within a class, nobody past its deadline.
+//! The waiters of one key: higher classes first, in order of arrival within a class, and each until its deadline.
 
 use std::collections::VecDeque;
 
-/// Every queue has an end; who comes later is refused.
+/// The longest queue of a key; further requests are refused.
 pub const WAITERS_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -15,19 +15,19 @@ pub enum Class {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// Waits for the store's word, not for permits.
-    Door,
-    /// Waits for permits, until its deadline.
-    Step,
+    /// The request waits for an answer of the store, but not for permits.
+    Immediate,
+    /// The request waits for permits until its deadline.
+    UntilDeadline,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiter<W> {
-    /// Whoever is to be told.
+    /// Identifies the caller, who gets the result.
     pub token: W,
     pub cost: u64,
-    /// Of slots it takes up to so many, if more than the cost are there.
-    pub wish: u64,
+    /// The most slots that it takes if more than the cost are free; for permits the same as the cost.
+    pub up_to: u64,
     pub class: Class,
     pub patience: Patience,
     pub since_ns: u64,
@@ -57,7 +57,7 @@ impl<W> Queue<W> {
         self.classes[waiter.class as usize].push_back(waiter);
     }
 
-    /// Back to where it was, before those of its class.
+    /// Puts a waiter back to the front of its class.
     pub fn push_front(&mut self, waiter: Waiter<W>) {
         self.classes[waiter.class as usize].push_front(waiter);
     }
@@ -74,16 +74,16 @@ impl<W> Queue<W> {
         self.classes.iter().flatten().map(|waiter| waiter.cost).fold(0, u64::saturating_add)
     }
 
-    /// With what would be taken beyond the cost.
-    pub fn wish(&self) -> u64 {
-        self.classes.iter().flatten().map(|waiter| waiter.wish.max(waiter.cost)).fold(0, u64::saturating_add)
+    /// The sum of the most that all waiters would take, which may be more than their cost.
+    pub fn up_to(&self) -> u64 {
+        self.classes.iter().flatten().map(|waiter| waiter.up_to.max(waiter.cost)).fold(0, u64::saturating_add)
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
         self.classes.iter().flatten().map(|waiter| waiter.deadline_ns).min()
     }
 
-    /// Takes out those that match, in order.
+    /// Removes the waiters that match, in order.
     pub fn remove(&mut self, mut matches: impl FnMut(&Waiter<W>) -> bool) -> Vec<Waiter<W>> {
         let mut removed = Vec::new();
         for class in &mut self.classes {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn waiter(token: u32, class: Class, deadline_ns: u64) -> Waiter<u32> {
-        Waiter { token, cost: 2, wish: 3, class, patience: Patience::Step, since_ns: 0, deadline_ns }
+        Waiter { token, cost: 2, up_to: 3, class, patience: Patience::UntilDeadline, since_ns: 0, deadline_ns }
     }
 
     /// HV-69
@@ -111,7 +111,7 @@ mod tests {
         queue.push(waiter(2, Class::Normal, 5));
         queue.push(waiter(3, Class::High, 7));
         queue.push(waiter(4, Class::High, 8));
-        assert_eq!((queue.len(), queue.cost(), queue.wish(), queue.deadline_ns()), (4, 8, 12, Some(5)));
+        assert_eq!((queue.len(), queue.cost(), queue.up_to(), queue.deadline_ns()), (4, 8, 12, Some(5)));
         assert_eq!(queue.remove(|waiter| waiter.deadline_ns <= 5).len(), 1);
         let order: Vec<u32> = std::iter::from_fn(|| queue.pop().map(|waiter| waiter.token)).collect();
         assert_eq!(order, [3, 4, 1]);

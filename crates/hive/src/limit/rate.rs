@@ -1,16 +1,16 @@
-//! What people write as a limit: `500/s`, `1000/min burst 50`, `3/h`, `100/10s`, `10000/month`.
+//! Parses a limit as people write it: `500/s`, `1000/min burst 50`, `3/h`, `100/10s`, `10000/month`.
 //!
-//! A rate is kept as the two whole numbers that were written, never as a quotient: nothing is rounded away before the
-//! ledger converts time into permits.
+//! A rate is kept as the two whole numbers that were written, never as a quotient, so that nothing is rounded before
+//! the bucket converts time into permits.
 
 use std::{fmt, str::FromStr};
 
 use honeyflow_runtime::Failure;
 
 pub use crate::contract::limit::MICRO;
-use crate::{bucket::greatest_common_divisor, contract::limit::Rule};
+use crate::{bucket::greatest_common_divisor, codes, contract::limit::Rule};
 
-/// Beyond this a sum of micro-permits would not be safe in 64 bits of a database.
+/// With more permits a sum of micro-permits might not fit into the 64-bit integers of a database.
 pub const PERMITS_MAX: u64 = 1_000_000_000;
 
 const SECOND_MS: u64 = 1_000;
@@ -19,7 +19,7 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 const WEEK_MS: u64 = 7 * DAY_MS;
 
-/// So many permits in so many milliseconds.
+/// A number of permits per period.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rate {
     pub permits: u64,
@@ -31,13 +31,13 @@ impl Rate {
         Rate { permits, period_ms: SECOND_MS }
     }
 
-    /// Micro-permits that come in `wait_ms`, rounded down.
+    /// The micro-permits that the rate gives in `wait_ms`, rounded down.
     pub fn micro_in(self, wait_ms: u64) -> u64 {
         let micro = u128::from(self.permits) * u128::from(MICRO) * u128::from(wait_ms) / u128::from(self.period_ms);
         u64::try_from(micro).unwrap_or(u64::MAX)
     }
 
-    /// How long until `permits` have come, in nanoseconds, rounded up.
+    /// The nanoseconds in which the rate gives `permits`, rounded up.
     pub fn ns_for(self, permits: u64) -> u64 {
         let ns = (u128::from(permits) * u128::from(self.period_ms) * 1_000_000).div_ceil(u128::from(self.permits));
         u64::try_from(ns).unwrap_or(u64::MAX)
@@ -51,7 +51,7 @@ impl Rate {
 const UNITS: [(&str, u64); 6] =
     [("s", SECOND_MS), ("min", MINUTE_MS), ("h", HOUR_MS), ("day", DAY_MS), ("week", WEEK_MS), ("ms", 1)];
 
-/// A rule of the store as people would write it: in the shortest unit in which the count comes out even, up to a day.
+/// Formats a rule of the store as people would write it, in the shortest unit up to a day that gives a whole count.
 pub fn text(rule: Rule) -> String {
     if rule.rate_u == 0 {
         return format!("{} in all", rule.burst_u / MICRO);
@@ -64,7 +64,7 @@ pub fn text(rule: Rule) -> String {
             return format!("{}/{name}", in_unit_u / one_u);
         }
     }
-    // So many whole permits in so many periods.
+    // The smallest number of periods that gives whole permits.
     let periods = u128::from(MICRO / greatest_common_divisor(rule.rate_u, MICRO));
     let (permits, period_ms) = (rate_u * periods / micro, period_ms * periods);
     let fits = |(_, unit_ms): &&(&str, u64)| period_ms % u128::from(*unit_ms) == 0;
@@ -75,7 +75,7 @@ pub fn text(rule: Rule) -> String {
     }
 }
 
-/// A stretch of the calendar, in UTC.
+/// A window of the calendar, in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Calendar {
     Hour,
@@ -83,23 +83,23 @@ pub enum Calendar {
     Month,
 }
 
-/// What was written, before it has a name.
+/// A parsed limit, without its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Quota {
-    /// Fills evenly.
+    /// The bucket fills evenly.
     Rate { rate: Rate, burst: Option<u64> },
-    /// Full again at the turn of the hour, day or month.
+    /// The quota is full again when the next hour, day or month begins.
     Calendar { permits: u64, every: Calendar },
 }
 
 fn bad(text: &str, why: impl fmt::Display) -> Failure {
     let hint = "write a count, a slash and a unit, as in \"500/s\", \"1000/min burst 50\", \"3/h\" or \"10000/month\"";
-    Failure::reject("bad-limit", format!("limit {text:?}: {why}; {hint}"))
+    Failure::reject(codes::BAD_LIMIT, format!("limit {text:?}: {why}; {hint}"))
 }
 
 fn count(text: &str, word: &str, what: &str) -> Result<u64, Failure> {
     let permits: u64 = match word.parse() {
-        // `+5` parses as a number, and nobody means it.
+        // `+5` would parse as a number, but it is more likely a mistake.
         Ok(permits) if word.bytes().all(|byte| byte.is_ascii_digit()) => permits,
         _ => return Err(bad(text, format_args!("{what} {word:?} is no whole number"))),
     };
@@ -233,16 +233,16 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_told_as_they_would_be_written() {
-        let told = |permits, period_ms| text(Rule::rate(permits, period_ms, 1));
-        assert_eq!(told(500, 1_000), "500/s");
-        assert_eq!(told(1000, 60_000), "1000/min");
-        assert_eq!(told(3, 3_600_000), "3/h");
-        assert_eq!(told(100, 10_000), "10/s");
-        assert_eq!(told(1, 7 * 86_400_000), "1/week");
-        assert_eq!(told(1, 7_000), "1/7s");
-        assert_eq!(told(3, 7), "3/7ms");
-        assert_eq!(told(1, 14 * 86_400_000), "1/2week");
+    fn rules_are_formatted_as_people_write_them() {
+        let formatted = |permits, period_ms| text(Rule::rate(permits, period_ms, 1));
+        assert_eq!(formatted(500, 1_000), "500/s");
+        assert_eq!(formatted(1000, 60_000), "1000/min");
+        assert_eq!(formatted(3, 3_600_000), "3/h");
+        assert_eq!(formatted(100, 10_000), "10/s");
+        assert_eq!(formatted(1, 7 * 86_400_000), "1/week");
+        assert_eq!(formatted(1, 7_000), "1/7s");
+        assert_eq!(formatted(3, 7), "3/7ms");
+        assert_eq!(formatted(1, 14 * 86_400_000), "1/2week");
         assert_eq!(text(Rule::count(50)), "50 in all");
     }
 

@@ -1,5 +1,6 @@
-//! The drawing task: one per node and store. It carries what the keys ask for to the store and the answers back, wakes
-//! keys when something is due, and tells all of them when the store goes or comes back, or a limit changes.
+//! The drawing task, one per node and store. It sends the requests of the keys to the store and brings the answers
+//! back, wakes keys when something is due, and informs them when the store stops or starts to answer, or a limit
+//! changes.
 
 mod answer;
 pub mod change;
@@ -22,41 +23,45 @@ use super::{
     clock::LocalClock,
     counters::Snapshot,
     definition::{Decider, Definition, Terms},
-    handle::{Call, Common, Denied, Limit, News, Signal, State},
+    handle::{Call, Common, Limit, News, Refusal, Signal, State},
     headcount::Headcount,
     key::Reason,
     keys::{self, Keys},
     permit::Grant,
-    standing::Standing,
+    store_health::StoreHealth,
 };
-use crate::contract::{
-    HiveStore, NodeId, Reply, Request,
-    limit::{self as ledger, Book, Draw, Exact, Key, Slots, Window},
+use crate::{
+    codes,
+    contract::{
+        HiveStore, NodeId, Reply, Request,
+        limit::{self as ledger, Draw, ExactTake, Key, ReservationRequest, Slots, Window},
+    },
 };
 
-/// Signals under way. Each key has few at a time; beyond this a call counts as failed.
+/// The capacity of the signal queue. Each key has few signals at a time; while the queue is full, calls count as
+/// failed.
 const SIGNALS_MAX: usize = 65_536;
-/// Requests under way at once.
-const FLIGHTS_MAX: usize = 64;
-/// Draws in one request.
+/// The number of draw requests in flight at which further draws wait.
+const IN_FLIGHT_MAX: usize = 64;
+/// The most draws in one request.
 const DRAWS_MAX: usize = 128;
-/// After so long a call counts as failed.
+/// A call without an answer counts as failed after this time.
 const CALL: Duration = Duration::from_millis(500);
-/// How often the two clocks are compared, and by how much they may differ.
+/// The two clocks are compared this often, and may differ by `JUMP`.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 const JUMP: Duration = Duration::from_millis(20);
 
 pub struct Config {
     pub store: Arc<dyn HiveStore>,
     pub node: NodeId,
-    /// By how many to divide while nobody has said how many there are.
+    /// The number of nodes to divide by while the real number is unknown.
     pub expected_nodes: u64,
-    /// Operations a second for one limit, from all nodes together.
+    /// The operations a second for one limit, from all nodes together.
     pub store_budget: u64,
-    /// Of this node, where limits are shared out.
+    /// The weight of this node when nodes share a limit.
     pub weight: u64,
     pub clock: LocalClock,
-    /// Goes on while the machine sleeps, as `clock` does not.
+    /// The boot clock, which goes on while the machine sleeps; `clock` does not.
     pub boot: Arc<dyn Clock>,
 }
 
@@ -66,7 +71,7 @@ impl Config {
             store,
             node,
             expected_nodes: Headcount::EXPECTED,
-            store_budget: Standing::STORE_BUDGET,
+            store_budget: StoreHealth::STORE_BUDGET,
             weight: 1,
             clock: LocalClock::default(),
             boot: Arc::new(BootClock),
@@ -84,30 +89,30 @@ struct Registry {
 }
 
 impl Registry {
-    /// A map of whole entries: a panic leaves none half made.
+    /// All limits. After a panic under the lock the map is still used: its entries are always complete.
     fn all(&self) -> Vec<Arc<State>> {
         self.limits.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
 
 impl Limits {
-    /// Defines a limit, or gives the one that has this name already.
+    /// Defines a limit, or returns the one that has this name already.
     ///
     /// # Errors
     /// `bad-limit`: numbers that make no sense, or another definition under the same name.
     pub fn define(&self, definition: &Definition) -> Result<Limit, Failure> {
-        // Nobody has confirmed it yet: the store's versions begin at one.
-        let terms = Terms { version: 0, ..Terms::of(definition)? };
+        // Version 0: the store has not confirmed it yet. The store's versions begin at 1.
+        let terms = Terms { version: 0, ..Terms::from_definition(definition)? };
         let mut limits = self.0.limits.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = limits.get(&definition.name) {
             if known.defined == terms {
                 return Ok(Limit(known.clone()));
             }
             let why = format!("limit {} is defined twice, and differently: keep one of the two", definition.name);
-            return Err(Failure::reject("bad-limit", why));
+            return Err(Failure::reject(codes::BAD_LIMIT, why));
         }
         let common = self.0.common.clone();
-        let setting = common.standing().setting(&terms);
+        let setting = common.store_health().setting(&terms);
         let state = Arc::new(State {
             name: definition.name.clone(),
             clock: common.clock.clone(),
@@ -127,65 +132,68 @@ impl Limits {
         self.0.limits.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned().map(Limit)
     }
 
-    /// An answered beat: how many share the limits, as published and as counted here.
-    pub fn counted(&self, published: u64, own: u64) {
-        self.0.common.standing().headcount.heard(published, own);
-        self.0.common.tell(|news| news.recount = true);
+    /// Records how many nodes share the limits, as published and as counted by this node. The heartbeat calls it.
+    pub fn set_node_counts(&self, published: u64, own: u64) {
+        self.0.common.store_health().headcount.record(published, own);
+        self.0.common.update_news(|news| news.recount = true);
     }
 
-    /// This process is another member now: how many there are is unknown again.
-    pub fn rejoined(&self) {
-        self.0.common.standing().headcount.forget();
-        self.0.common.tell(|news| news.recount = true);
+    /// Forgets how many nodes there are, because this process is a new member now.
+    pub fn forget_node_counts(&self) {
+        self.0.common.store_health().headcount.forget();
+        self.0.common.update_news(|news| news.recount = true);
     }
 
-    /// Under which name slots are held from now on. Those of another name come back when that one is buried.
-    pub fn named(&self, node: NodeId) {
-        self.0.common.tell(|news| news.node = Some(node));
+    /// Sets the identity under which slots are held from now on. Slots of the old identity become free when that member
+    /// is removed.
+    pub fn set_node(&self, node: NodeId) {
+        self.0.common.update_news(|news| news.node = Some(node));
     }
 
-    /// The heartbeat has heard nothing for as long as it trusts in: nobody has to wait for the store to find out.
-    pub fn cut_off(&self) {
+    /// The heartbeat has had no answer until its trust ended. Requests do not have to wait for the store to find that
+    /// out.
+    pub fn on_trust_lost(&self) {
         let now_ns = self.0.common.clock.now_ns();
-        let opened = self.0.common.standing().cut_off(now_ns);
-        self.0.common.tell(|news| {
+        let opened = self.0.common.store_health().open_breaker(now_ns);
+        self.0.common.update_news(|news| {
             news.recount |= opened;
             news.cut_off = true;
             news.cut_offs += 1;
         });
     }
 
-    /// A beat was answered: this node is a member, and what it is lent is its own.
-    pub fn trusted(&self) {
-        self.0.common.tell(|news| news.cut_off = false);
+    /// A heartbeat was answered: this node is a member, and its slots are its own.
+    pub fn on_trust_renewed(&self) {
+        self.0.common.update_news(|news| news.cut_off = false);
     }
 
-    /// A beat has told the version of the hive's limits.
-    pub fn noticed(&self, version: u64) {
+    /// Reports the version of the hive's limits, which an answered heartbeat contains.
+    pub fn on_limits_version(&self, version: u64) {
         let _ = self.0.common.signals.try_send(Signal::Version(version));
     }
 
-    /// One per limit, whatever the number of keys.
+    /// The metrics, one snapshot per limit.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.0.all().into_iter().map(|state| Limit(state).snapshot()).collect()
     }
 }
 
-type Told = oneshot::Sender<Result<Vec<Grant>, (usize, Denied)>>;
+type TakeAllCaller = oneshot::Sender<Result<Vec<Grant>, (usize, Refusal)>>;
 
-/// What a request to the store was made for.
-enum Aim {
+/// The purpose of a request to the store.
+enum Purpose {
     Draws(Vec<(Arc<State>, u128, u64)>),
-    Take { limit: Arc<State>, key: u128, call: u64, cost: u64, again: bool },
+    Take { limit: Arc<State>, key: u128, call: u64, cost: u64, may_retry: bool },
     Slots(Vec<(Arc<State>, u128, u64)>),
-    All { takes: Vec<(Arc<State>, u128, u64)>, told: Told, again: bool },
+    All { takes: Vec<(Arc<State>, u128, u64)>, caller: TakeAllCaller, may_retry: bool },
     Refund,
     Limits,
     Set(Name),
 }
 
-struct Landed {
-    aim: Aim,
+/// A call to the store that has been answered or has failed.
+struct FinishedCall {
+    purpose: Purpose,
     asked_ns: u64,
     result: Result<Reply, Failure>,
 }
@@ -195,28 +203,29 @@ pub struct Service {
     node: NodeId,
     weight: u64,
     registry: Arc<Registry>,
-    heard: mpsc::Receiver<Signal>,
-    flights: FuturesUnordered<BoxFuture<'static, Landed>>,
+    signals: mpsc::Receiver<Signal>,
+    in_flight: FuturesUnordered<BoxFuture<'static, FinishedCall>>,
     draws: Vec<(Arc<State>, u128, u64, Draw)>,
-    holds: Vec<(Arc<State>, u128, u64, Slots)>,
+    slot_requests: Vec<(Arc<State>, u128, u64, Slots)>,
     wakes: BTreeSet<(u64, Name, u128)>,
     wake_at: BTreeMap<(Name, u128), u64>,
     changes: Vec<change::Change>,
-    /// The newest version of the hive's limits that was read, and whether it is being read again.
+    /// The newest version of the hive's limits that was read, and whether a request for the definitions is in flight.
     version: u64,
     reading: bool,
-    /// When to read them although nobody says that they have changed.
+    /// When to read the definitions, even if the heartbeat does not report a change.
     read_at_ns: Option<u64>,
-    /// Limits of which the store knows what this process was told.
-    told: BTreeSet<Name>,
-    /// Limits that stood in the store as this process was told; whoever sets them after that is right.
-    set: BTreeSet<Name>,
-    /// Grows with every ask for slots.
+    /// Limits of which the store has recorded what this process declared.
+    recorded: BTreeSet<Name>,
+    /// Limits that were in the store at some time as this process declared them; a later change by an operator stays.
+    was_set: BTreeSet<Name>,
+    /// The number of the last request for slots; it grows with each.
     seq: u64,
-    /// While nobody answers the heartbeat no slots are asked for: they would end with a burial that nobody here hears of.
+    /// While the heartbeat is not answered, no slots are asked for: the store would free them when it removes this
+    /// member, without this node knowing.
     cut_off: bool,
     cut_offs: u64,
-    /// Hive time at a moment of ours.
+    /// A hive time, and the local time at which it was read.
     hive_ms: Option<(u64, u64)>,
     boot: Arc<dyn Clock>,
     compared: (Moment, u64),
@@ -224,28 +233,28 @@ pub struct Service {
 
 impl Service {
     pub fn new(config: Config) -> (Service, Limits) {
-        let (signals, heard) = mpsc::channel(SIGNALS_MAX);
-        let standing = Standing::new(config.expected_nodes, config.store_budget);
+        let (sender, signals) = mpsc::channel(SIGNALS_MAX);
+        let store_health = StoreHealth::new(config.expected_nodes, config.store_budget);
         let compared = (config.boot.now(), config.clock.now_ns());
-        let common = Arc::new(Common::new(config.clock, standing, signals));
+        let common = Arc::new(Common::new(config.clock, store_health, sender));
         let registry = Arc::new(Registry { common, limits: RwLock::default() });
         let service = Service {
             store: config.store,
             node: config.node,
             weight: config.weight.max(1),
             registry: registry.clone(),
-            heard,
-            flights: FuturesUnordered::new(),
+            signals,
+            in_flight: FuturesUnordered::new(),
             draws: Vec::new(),
-            holds: Vec::new(),
+            slot_requests: Vec::new(),
             wakes: BTreeSet::new(),
             wake_at: BTreeMap::new(),
             changes: Vec::new(),
             version: 0,
             reading: false,
             read_at_ns: None,
-            told: BTreeSet::new(),
-            set: BTreeSet::new(),
+            recorded: BTreeSet::new(),
+            was_set: BTreeSet::new(),
             seq: 0,
             cut_off: false,
             cut_offs: 0,
@@ -256,40 +265,41 @@ impl Service {
         (service, Limits(registry))
     }
 
-    /// Until `shutdown` is done. Whoever waits then is refused.
+    /// Runs until `shutdown` completes. Callers that wait then are refused.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let common = self.registry.common.clone();
         loop {
-            // Before any question or answer: what is heard of the node decides on its slots.
-            self.learn();
+            // Before any request or answer: the news about the node decides on its slots.
+            self.apply_news();
             let wait = self.wait();
-            // Answers before questions, which never end: each of them was waited for, and there are few.
+            // Answers come before signals: a caller waits for each answer, there are few of them, and signals never
+            // end.
             tokio::select! {
                 biased;
                 () = &mut shutdown => {
-                    // From now on nothing is asked for; whoever comes finds that out by itself.
-                    self.heard.close();
+                    // From now on no request is sent; later callers find the channel closed.
+                    self.signals.close();
                     return self.registry.all().iter().for_each(|state| each_key(state, State::close));
                 }
                 () = common.has_news.notified() => {}
-                Some(landed) = self.flights.next(), if !self.flights.is_empty() => {
-                    self.learn();
-                    self.land(landed);
+                Some(finished) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                    self.apply_news();
+                    self.on_finished_call(finished);
                 }
-                Some(signal) = self.heard.recv() => {
-                    self.learn();
-                    self.hear(signal);
-                    // Whatever else has come meanwhile goes out in the same request.
+                Some(signal) = self.signals.recv() => {
+                    self.apply_news();
+                    self.on_signal(signal);
+                    // Further signals that have arrived meanwhile go out in the same request.
                     for _ in 0..DRAWS_MAX {
-                        let Ok(signal) = self.heard.try_recv() else { break };
-                        self.hear(signal);
+                        let Ok(signal) = self.signals.try_recv() else { break };
+                        self.on_signal(signal);
                     }
                 }
                 () = tokio::time::sleep(wait) => {}
             }
             self.compare_clocks();
-            self.due();
+            self.run_due();
             self.send();
         }
     }
@@ -302,23 +312,23 @@ impl Service {
         let now_ns = self.now_ns();
         let key = self.wakes.first().map(|(at_ns, ..)| *at_ns);
         let change = self.changes.iter().map(|change| change.at_ns).min();
-        let breaker = self.registry.common.standing().breaker.wake_at_ns();
+        let breaker = self.registry.common.store_health().breaker.wake_at_ns();
         let at_ns = [key, change, breaker, self.read_at_ns].into_iter().flatten().min().unwrap_or(u64::MAX);
         Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(COMPARE_EVERY)
     }
 
-    fn hear(&mut self, signal: Signal) {
+    fn on_signal(&mut self, signal: Signal) {
         match signal {
             Signal::Attend { limit, key } => limit.attend(key),
             Signal::Wake { limit, key, at_ns } => self.wake(&limit, key, at_ns),
             Signal::Call { limit, key, started_ns, call } => self.call(limit, key, started_ns, call),
-            Signal::TakeAll { takes, told } => self.take_all(takes, told, true),
+            Signal::TakeAll { takes, caller } => self.take_all(takes, caller, true),
             Signal::Refund { limit, key, permits, end_ms } => {
                 let now = || self.window(&limit).map(|window| window.end_ms);
                 let end_ms = if crate::planted::on("refund into any window") { now() } else { end_ms };
                 let window = end_ms.map(|end_ms| Window { start_ms: 0, end_ms });
-                let exact = Exact { limit: limit.name.clone(), key: Key(key), cost: permits, window };
-                self.ask(Aim::Refund, ledger::Request::Refund(vec![exact]));
+                let exact = ExactTake { limit: limit.name.clone(), key: Key(key), cost: permits, window };
+                self.ask(Purpose::Refund, ledger::Request::Refund(vec![exact]));
             }
             Signal::Defined => self.read_limits(),
             Signal::Version(version) if version != self.version => self.read_limits(),
@@ -326,18 +336,18 @@ impl Service {
         }
     }
 
-    fn learn(&mut self) {
+    fn apply_news(&mut self) {
         let News { node, cut_off, cut_offs, recount } = self.registry.common.news();
         if recount {
-            self.restand();
+            self.refresh_settings();
         }
         self.cut_off = cut_off;
         if std::mem::replace(&mut self.cut_offs, cut_offs) != cut_offs {
-            self.each_with_slots(State::let_go);
+            self.each_key_with_slots(State::drop_slots);
         }
         if let Some(node) = node.filter(|node| *node != self.node) {
             self.node = node;
-            self.each_with_slots(State::hold_again);
+            self.each_key_with_slots(State::hold_under_new_identity);
         }
     }
 
@@ -354,13 +364,15 @@ impl Service {
         self.wake_at.insert(place, at_ns);
     }
 
-    /// Wakes keys, brings changes into force, opens the breaker: whatever time has come for.
-    fn due(&mut self) {
+    /// Does everything that is due: wakes keys, brings changes into force, opens the breaker, sends a probe.
+    fn run_due(&mut self) {
         let now_ns = self.now_ns();
-        let opened = self.registry.common.standing().tick(None, now_ns);
+        let opened = self.registry.common.store_health().tick(None, now_ns);
         if opened {
-            tracing::warn!("the store of the limits has not answered for a second: each node keeps to its share");
-            self.restand();
+            tracing::warn!(
+                "the store of the limits has not answered for 1 s: this node keeps to its share of each limit"
+            );
+            self.refresh_settings();
         }
         while self.wakes.first().is_some_and(|(at_ns, ..)| *at_ns <= now_ns) {
             let Some((_, name, key)) = self.wakes.pop_first() else { break };
@@ -375,8 +387,8 @@ impl Service {
         }
         self.change_limits(now_ns);
         let probe = {
-            let mut standing = self.registry.common.standing();
-            standing.breaker.is_open() && standing.breaker.allows(now_ns)
+            let mut store_health = self.registry.common.store_health();
+            store_health.breaker.is_open() && store_health.breaker.allows(now_ns)
         };
         if probe {
             self.reading = false;
@@ -387,32 +399,34 @@ impl Service {
         }
     }
 
-    /// What the limits stand on has changed: new settings, and everybody who waits is looked at.
-    fn restand(&mut self) {
+    /// Computes the settings again after the store's health has changed, and informs the keys of limits whose mode
+    /// changed.
+    fn refresh_settings(&mut self) {
         for state in self.registry.all() {
             let before = state.setting.load_full();
-            if state.set(&before.terms).footing != before.footing {
-                self.tell_all(&state);
+            if state.set(&before.terms).mode != before.mode {
+                self.notify_keys(&state);
             }
         }
     }
 
-    /// Everybody who waits has a deadline, and so a wake. Slots are held by keys that nobody waits for, too.
-    fn tell_all(&self, state: &Arc<State>) {
+    /// Informs the keys of a limit that its setting has changed. Every waiter has a deadline, so its key has a wake-up
+    /// time; only keys with slots may have none.
+    fn notify_keys(&self, state: &Arc<State>) {
         if state.setting.load().terms.decider == Decider::Slots {
-            return each_key(state, State::changed);
+            return each_key(state, State::on_setting_changed);
         }
         let waiting = self.wake_at.keys().filter(|(name, _)| *name == state.name);
         for (_, key) in waiting {
-            state.changed(*key);
+            state.on_setting_changed(*key);
         }
     }
 
-    /// Slots in use are held under a new name, too; the others are left to whoever wants them.
-    fn each_with_slots(&self, tell: impl Fn(&Arc<State>, u128)) {
+    /// Calls `run` for each key of the concurrency limits.
+    fn each_key_with_slots(&self, run: impl Fn(&Arc<State>, u128)) {
         for state in self.registry.all() {
             if state.setting.load().terms.decider == Decider::Slots {
-                each_key(&state, &tell);
+                each_key(&state, &run);
             }
         }
     }
@@ -423,62 +437,66 @@ impl Service {
         let by_counter = Duration::from_nanos(local_ns.saturating_sub(self.compared.1));
         if by_boot >= COMPARE_EVERY {
             self.compared = (boot, local_ns);
-            // The counters' rates differ a little, too.
+            // The rates of the two clocks differ a little, too.
             if by_boot.abs_diff(by_counter) > JUMP + by_boot / 100 {
-                tracing::warn!(?by_boot, ?by_counter, "the machine slept, or its clock jumped: drawn permits are void");
-                self.registry.all().iter().for_each(|state| state.void());
+                tracing::warn!(
+                    ?by_boot,
+                    ?by_counter,
+                    "the machine slept or its clock jumped: discarded the drawn permits"
+                );
+                self.registry.all().iter().for_each(|state| state.void_permits());
             }
         }
     }
 
     fn call(&mut self, limit: Arc<State>, key: u128, started_ns: u64, call: Call) {
-        let is_open = self.registry.common.standing().breaker.is_open();
+        let is_open = self.registry.common.store_health().breaker.is_open();
         if is_open || (self.cut_off && matches!(call, Call::Hold { .. })) {
-            limit.failed(key, started_ns, call);
+            limit.on_call_failed(key, started_ns, call);
             return;
         }
         limit.counters.store_operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         match call {
-            Call::Draw { want, need, book } => {
-                let book = (book > 0).then_some(Book { want: book, weight: self.weight });
-                let draw = Draw { limit: limit.name.clone(), key: Key(key), want, need, book };
+            Call::Draw { want, need, reserve } => {
+                let reserve = (reserve > 0).then_some(ReservationRequest { want: reserve, weight: self.weight });
+                let draw = Draw { limit: limit.name.clone(), key: Key(key), want, need, reserve };
                 self.draws.push((limit, key, started_ns, draw));
             }
             Call::Take { call, cost } => self.take(limit, key, call, cost, true),
             Call::Hold { slots } => {
                 self.seq += 1;
-                let key_of_slots = Key(keys::of_slots(key));
+                let key_of_slots = Key(keys::slots_key(key));
                 let slots = Slots { limit: limit.name.clone(), key: key_of_slots, seq: self.seq, wants: slots };
-                self.holds.push((limit, key, started_ns, slots));
+                self.slot_requests.push((limit, key, started_ns, slots));
             }
         }
     }
 
-    fn take(&mut self, limit: Arc<State>, key: u128, call: u64, cost: u64, again: bool) {
-        let exact = Exact { limit: limit.name.clone(), key: Key(key), cost, window: self.window(&limit) };
+    fn take(&mut self, limit: Arc<State>, key: u128, call: u64, cost: u64, may_retry: bool) {
+        let exact = ExactTake { limit: limit.name.clone(), key: Key(key), cost, window: self.window(&limit) };
         let request = ledger::Request::Exact { takes: vec![exact], peek: false };
-        self.ask(Aim::Take { limit, key, call, cost, again }, request);
+        self.ask(Purpose::Take { limit, key, call, cost, may_retry }, request);
     }
 
-    fn take_all(&mut self, takes: Vec<(Arc<State>, u128, u64)>, told: Told, again: bool) {
-        if self.registry.common.standing().breaker.is_open() {
+    fn take_all(&mut self, takes: Vec<(Arc<State>, u128, u64)>, caller: TakeAllCaller, may_retry: bool) {
+        if self.registry.common.store_health().breaker.is_open() {
             if let Some((limit, ..)) = takes.first() {
-                let denied = limit.denied(super::definition::SECOND, Reason::Outage);
-                drop(told.send(Err((0, denied))));
+                let denied = limit.refuse(super::definition::SECOND, Reason::Outage);
+                drop(caller.send(Err((0, denied))));
             }
             return;
         }
-        let asked = takes.iter().map(|(limit, key, cost)| Exact {
+        let asked = takes.iter().map(|(limit, key, cost)| ExactTake {
             limit: limit.name.clone(),
             key: Key(*key),
             cost: *cost,
             window: self.window(limit),
         });
         let request = ledger::Request::Exact { takes: asked.collect(), peek: false };
-        self.ask(Aim::All { takes, told, again }, request);
+        self.ask(Purpose::All { takes, caller, may_retry }, request);
     }
 
-    /// The window that it is now, as far as is known; the store says if it is another.
+    /// The present calendar window, as far as this node knows; the store refuses if it is another.
     fn window(&self, limit: &State) -> Option<Window> {
         let Decider::Calendar(every) = limit.setting.load().terms.decider else { return None };
         let hive_ms = match self.hive_ms {
@@ -488,35 +506,35 @@ impl Service {
         Some(calendar::window(every, hive_ms))
     }
 
-    /// One request for all draws that have gathered, one for all slots.
+    /// Sends the draws that were collected, at most `DRAWS_MAX` per request, and one request for all slots.
     fn send(&mut self) {
-        while !self.draws.is_empty() && self.flights.len() < FLIGHTS_MAX {
+        while !self.draws.is_empty() && self.in_flight.len() < IN_FLIGHT_MAX {
             let some: Vec<_> = self.draws.drain(..self.draws.len().min(DRAWS_MAX)).collect();
-            let (aims, draws) = some.into_iter().map(|(limit, key, at, draw)| ((limit, key, at), draw)).unzip();
-            self.ask(Aim::Draws(aims), ledger::Request::Draw(draws));
+            let (purposes, draws) = some.into_iter().map(|(limit, key, at, draw)| ((limit, key, at), draw)).unzip();
+            self.ask(Purpose::Draws(purposes), ledger::Request::Draw(draws));
         }
-        if !self.holds.is_empty() {
-            let some = std::mem::take(&mut self.holds).into_iter();
-            let (aims, asks) = some.map(|(limit, key, at, ask)| ((limit, key, at), ask)).unzip();
-            self.ask(Aim::Slots(aims), ledger::Request::Slots { node: self.node, asks });
+        if !self.slot_requests.is_empty() {
+            let some = std::mem::take(&mut self.slot_requests).into_iter();
+            let (purposes, asks) = some.map(|(limit, key, at, ask)| ((limit, key, at), ask)).unzip();
+            self.ask(Purpose::Slots(purposes), ledger::Request::Slots { node: self.node, asks });
         }
     }
 
-    fn ask(&mut self, aim: Aim, request: ledger::Request) {
+    fn ask(&mut self, purpose: Purpose, request: ledger::Request) {
         let asked_ns = self.now_ns();
-        self.registry.common.standing().breaker.asked(asked_ns);
+        self.registry.common.store_health().breaker.on_call(asked_ns);
         let answer = self.store.call(Request::Limit(request));
-        self.flights.push(Box::pin(async move {
+        self.in_flight.push(Box::pin(async move {
             let result = tokio::time::timeout(CALL, answer).await;
-            let silent = |_| Err(Failure::retry("store-silent", "the store did not answer in time"));
-            Landed { aim, asked_ns, result: result.unwrap_or_else(silent) }
+            let silent = |_| Err(Failure::retry(codes::STORE_SILENT, "the store did not answer in time"));
+            FinishedCall { purpose, asked_ns, result: result.unwrap_or_else(silent) }
         }));
     }
 }
 
-/// Of those that have ever waited.
-fn each_key(state: &Arc<State>, tell: impl Fn(&Arc<State>, u128)) {
+/// Calls `run` for each key that has a slow path.
+fn each_key(state: &Arc<State>, run: impl Fn(&Arc<State>, u128)) {
     let mut keys = Vec::new();
-    state.keys.each(|key, entry| keys.extend(entry.slow().is_some().then_some(key)));
-    keys.into_iter().for_each(|key| tell(state, key));
+    state.keys.for_each(|key, entry| keys.extend(entry.slow().is_some().then_some(key)));
+    keys.into_iter().for_each(|key| run(state, key));
 }

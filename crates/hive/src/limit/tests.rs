@@ -1,4 +1,5 @@
-//! Tests of the files that are compiled twice: there they must not be, or loom's build would run them, too.
+//! Tests of `gcra.rs` and `local_permits.rs`. They are not in those files, because loom's build compiles those files a
+//! second time and would run the tests, too.
 
 mod gcra;
-mod stock;
+mod local_permits;

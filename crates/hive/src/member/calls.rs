@@ -1,5 +1,5 @@
-//! What was asked and is not answered yet. Past its deadline a request counts as unanswered, its outcome as unknown, and
-//! whatever still comes back is not heard.
+//! The requests in flight. After its deadline a request counts as unanswered and its outcome as unknown; a later answer
+//! is ignored.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,10 +7,13 @@ use honeyflow_event::Name;
 use honeyflow_runtime::{Failure, Moment};
 
 use super::Effect;
-use crate::contract::{NodeId, Request};
+use crate::{
+    codes,
+    contract::{NodeId, Request},
+};
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Asked {
+pub(super) enum CallKind {
     Join,
     Beat {
         read_only: bool,
@@ -19,83 +22,85 @@ pub(super) enum Asked {
     Lineage,
     Behind,
     Mend,
-    /// With those whose end was told by their beats.
-    Bury(Vec<NodeId>),
+    /// With the members that heartbeat replies have shown to be expired; empty for a probe of kernel locks.
+    Remove(Vec<NodeId>),
     Count(Vec<NodeId>),
     Tally,
     Sweep,
     Look(Vec<Name>),
     Take(Vec<Name>),
     Mint(Vec<Name>),
-    Give(Name, NodeId),
+    Transfer(Name, NodeId),
     Release(Vec<Name>),
-    /// None: nobody is to be.
-    Heir(Name, Option<NodeId>),
+    /// Names a successor, or clears it (`None`).
+    SetSuccessor(Name, Option<NodeId>),
     Leave,
 }
 
-impl Asked {
-    /// About this node alone; its beat is what tells of another store.
-    pub fn is_of_a_node(&self) -> bool {
-        matches!(self, Asked::Join | Asked::Beat { .. } | Asked::Leave)
+impl CallKind {
+    /// Whether the request concerns only this node. Such answers count even after the store was replaced: the
+    /// heartbeat reply is what reveals another store.
+    pub fn concerns_only_this_node(&self) -> bool {
+        matches!(self, CallKind::Join | CallKind::Beat { .. } | CallKind::Leave)
     }
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Sent {
-    pub asked: Asked,
+pub(super) struct PendingCall {
+    pub kind: CallKind,
     pub at: Moment,
     pub until: Moment,
-    /// The view's version that was known then: an answer that shows less tells of a store that went back.
+    /// The view's version known at that time: a reply with a lower one comes from a store that went back in time.
     pub version: u64,
-    /// Of which store's rows it was asked: of another, the answer says nothing here.
+    /// The store (see [`super::Member`]) at that time: if it was replaced since, the answer says nothing.
     pub store: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     last: u64,
-    open: BTreeMap<u64, Sent>,
+    in_flight: BTreeMap<u64, PendingCall>,
 }
 
 impl Calls {
-    pub fn send(&mut self, sent: Sent, request: Request, effects: &mut Vec<Effect>) {
+    pub fn send(&mut self, sent: PendingCall, request: Request, effects: &mut Vec<Effect>) {
         self.last += 1;
         effects.push(Effect::Call { call: self.last, request, until: sent.until });
-        self.open.insert(self.last, sent);
+        self.in_flight.insert(self.last, sent);
     }
 
-    pub fn answered(&mut self, call: u64) -> Option<Sent> {
-        self.open.remove(&call)
+    pub fn take_answered(&mut self, call: u64) -> Option<PendingCall> {
+        self.in_flight.remove(&call)
     }
 
-    pub fn overdue(&mut self, now: Moment) -> Vec<Sent> {
-        let late: Vec<u64> = self.open.iter().filter(|(_, sent)| sent.until <= now).map(|(call, _)| *call).collect();
-        late.iter().filter_map(|call| self.open.remove(call)).collect()
+    pub fn take_overdue(&mut self, now: Moment) -> Vec<PendingCall> {
+        let late: Vec<u64> =
+            self.in_flight.iter().filter(|(_, sent)| sent.until <= now).map(|(call, _)| *call).collect();
+        late.iter().filter_map(|call| self.in_flight.remove(call)).collect()
     }
 
     pub fn deadline(&self) -> Moment {
-        self.open.values().map(|sent| sent.until).min().unwrap_or(Moment::FAR)
+        self.in_flight.values().map(|sent| sent.until).min().unwrap_or(Moment::FAR)
     }
 
-    pub fn is_open(&self, what: impl Fn(&Asked) -> bool) -> bool {
-        self.open.values().any(|sent| what(&sent.asked))
+    pub fn is_in_flight(&self, what: impl Fn(&CallKind) -> bool) -> bool {
+        self.in_flight.values().any(|sent| what(&sent.kind))
     }
 
-    pub fn is_beating(&self) -> bool {
-        self.is_open(|asked| matches!(asked, Asked::Beat { .. }))
+    pub fn has_heartbeat_in_flight(&self) -> bool {
+        self.is_in_flight(|kind| matches!(kind, CallKind::Beat { .. }))
     }
 
-    /// Of an incarnation that is no more.
-    pub fn forget(&mut self) {
-        self.open.clear();
+    /// Drops all requests of an incarnation that has ended.
+    pub fn drop_all(&mut self) {
+        self.in_flight.clear();
     }
 }
 
 pub(super) fn no_answer(within: Duration) -> Failure {
-    Failure::retry("no-answer", format!("the hive's store has not answered within {within:?}"))
+    Failure::retry(codes::NO_ANSWER, format!("the hive's store has not answered within {within:?}"))
 }
 
 pub(super) fn another_store() -> Failure {
-    Failure::retry("another-store", "the hive's store was replaced before it answered")
+    Failure::retry(codes::ANOTHER_STORE, "the hive's store was replaced before it answered")
 }

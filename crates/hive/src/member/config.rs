@@ -1,37 +1,40 @@
-//! What a member is told about itself, and the times that follow from it.
+//! The configuration of a member, and the times derived from it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use honeyflow_event::Name;
 use honeyflow_runtime::{Clock, Failure, time::BootClock};
 
-use crate::contract::{ENGAGED_MS, META_BYTES_MAX};
+use crate::{
+    codes,
+    contract::{ENGAGED_MS, META_BYTES_MAX},
+};
 
 #[derive(Clone)]
 pub struct Config {
     pub name: Name,
-    /// A JSON object; what it says about `weight`, `pin` and `sources` others go by (see [`super::traits`]).
+    /// A JSON object. Other nodes read its `weight`, `pin` and `sources` (see [`super::traits`]).
     pub meta: String,
     pub heartbeat: Duration,
     pub time_to_live: Duration,
     pub count_every: Duration,
     /// How long traffic counts; at most [`ENGAGED_MS`].
     pub engaged_ttl: Duration,
-    /// By how many to divide as long as nobody knows better.
+    /// The number of nodes by which limits are divided before a count is known.
     pub expected_nodes: u64,
-    /// How long whoever works under a lease may take to come to an end before it is handed over.
+    /// How long the work under a lease may take to end before the lease is handed over.
     pub leave_within: Duration,
-    /// Whether this node may lead at all.
+    /// Whether this node may hold leases at all.
     pub eligible: bool,
-    /// Whether it stands for queen.
+    /// Whether it is a candidate for queen.
     pub stands: bool,
-    /// Whether it may be given traffic before anybody has said so ([`super::Input::Ready`]).
+    /// Whether it may be given traffic before the first [`super::Input::Ready`].
     pub ready: bool,
-    /// Whether somebody tells it that the main runtime is alive ([`super::Input::Pulse`]).
+    /// Whether the main runtime sends [`super::Input::Pulse`] to show that it is alive.
     pub pulsed: bool,
-    /// All nodes are processes of one machine, and a kernel lock says who lives.
+    /// All nodes are processes on one machine, and kernel locks show which of them are alive.
     pub one_machine: bool,
-    /// What terms look at by themselves; decisions are told what time it is.
+    /// The clock that terms read. The state machine itself gets the time with each input.
     pub clock: Arc<dyn Clock>,
     pub seed: u64,
 }
@@ -68,32 +71,34 @@ impl Config {
     }
 
     /// # Errors
-    /// Says which of the settings does not go with which.
+    /// Names the settings that do not fit together.
     pub fn validate(&self) -> Result<(), Failure> {
-        let wrong = |message: String| Err(Failure::fatal("hive-options", message));
+        let wrong = |message: String| Err(Failure::fatal(codes::HIVE_OPTIONS, message));
         let (heartbeat, ttl) = (self.heartbeat, self.time_to_live);
         if heartbeat < Duration::from_millis(50) {
             return wrong(format!("heartbeat is {heartbeat:?}: at least 50ms are needed"));
         }
         if ttl < heartbeat * 3 {
             return wrong(format!(
-                "time-to-live is {ttl:?}, heartbeat {heartbeat:?}: one lost beat would be death; \
+                "time-to-live is {ttl:?}, heartbeat {heartbeat:?}: one lost heartbeat would expire the node; \
                  set time-to-live to at least three heartbeats"
             ));
         }
         if ttl > Duration::from_secs(3600) {
-            return wrong(format!("time-to-live is {ttl:?}: nobody would take over within the hour; set less"));
+            return wrong(format!(
+                "time-to-live is {ttl:?}: other nodes would take over only after an hour; set at most 1h"
+            ));
         }
         if self.count_every < heartbeat {
             return wrong(format!(
-                "count-every is {:?}, heartbeat {heartbeat:?}: the queen counts once per beat; set at least that",
+                "count-every is {:?}, heartbeat {heartbeat:?}: the queen counts once per heartbeat; set at least that",
                 self.count_every
             ));
         }
         if self.engaged_ttl < heartbeat || self.engaged_ttl > Duration::from_millis(ENGAGED_MS) {
             return wrong(format!(
-                "engaged-ttl is {:?}, heartbeat {heartbeat:?}: traffic is told with a beat, and nobody counts it for \
-                 longer than 30s; set between the two",
+                "engaged-ttl is {:?}, heartbeat {heartbeat:?}: nodes report traffic with a heartbeat and count it for \
+                 at most 30s; set a value between the two",
                 self.engaged_ttl
             ));
         }
@@ -108,38 +113,39 @@ impl Config {
             return wrong(format!("the node's meta data has {bytes} bytes: {META_BYTES_MAX} are the limit"));
         }
         if !serde_json::from_str::<serde_json::Value>(&self.meta).is_ok_and(|meta| meta.is_object()) {
-            return wrong("the node's meta data is no JSON object".to_owned());
+            return wrong("the node's meta data is not a JSON object".to_owned());
         }
         Ok(())
     }
 
-    /// Four fifths of the time to live: the rest is margin for clocks that run at different rates.
+    /// How long a node trusts its terms after a heartbeat: four fifths of the time to live. The rest is a margin for
+    /// clocks that run at different rates.
     pub(super) fn trust(&self) -> Duration {
         self.time_to_live * 4 / 5
     }
 
-    /// After that an answer counts for nothing, and what has become of the request is unknown.
+    /// How long a request may take. After that its answer is ignored and its outcome unknown.
     pub(super) fn deadline(&self) -> Duration {
         self.time_to_live / 3
     }
 
-    /// Of a change of hands, which may wait for the leader's transactions in flight.
+    /// The deadline of a request that mints: it may wait for the holder's transactions in flight.
     pub(super) fn mint_deadline(&self) -> Duration {
         self.time_to_live / 2
     }
 
-    /// A little less or more than a heartbeat, so that nodes do not beat in step.
+    /// The time between two heartbeats: 0.9 to 1.1 of the configured one, so that nodes do not run in step.
     pub(super) fn period(&self, random: u64) -> Duration {
         between(self.heartbeat * 9 / 10, self.heartbeat * 11 / 10, random)
     }
 
-    /// Before a failed beat is tried again.
-    pub(super) fn retry(&self, random: u64) -> Duration {
+    /// The delay before a failed request is retried.
+    pub(super) fn retry_wait(&self, random: u64) -> Duration {
         between(self.time_to_live / 60, self.time_to_live / 12, random)
     }
 
-    /// Before a dead node is looked for again whom others are about to bury.
-    pub(super) fn look_again(&self, random: u64) -> Duration {
+    /// The delay before the next heartbeat when another node was faster to remove an expired member.
+    pub(super) fn look_again_wait(&self, random: u64) -> Duration {
         between(self.time_to_live / 60, self.time_to_live / 30, random)
     }
 }
@@ -154,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hv_7_wrong_relations_are_errors_that_say_what_to_set() {
+    fn hv_7_settings_that_do_not_fit_are_errors_that_say_what_to_set() {
         let refused = |change: fn(&mut Config)| {
             let mut config = Config::new("a", "{}");
             change(&mut config);
@@ -177,7 +183,7 @@ mod tests {
     fn hv_10_periods_and_retries_stay_within_their_bounds() {
         let config = Config::new("a", "{}");
         for random in (0..1000).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)) {
-            let (period, retry) = (config.period(random).as_millis(), config.retry(random).as_millis());
+            let (period, retry) = (config.period(random).as_millis(), config.retry_wait(random).as_millis());
             assert!((1800..=2200).contains(&period) && (100..=500).contains(&retry), "{period} {retry}");
         }
     }

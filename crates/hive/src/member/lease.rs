@@ -1,39 +1,40 @@
-//! One lease's life here.
+//! The states of one lease on this node.
 //!
-//! | state    | input                                      | next      | effect                           |
-//! |----------|--------------------------------------------|-----------|----------------------------------|
-//! | apart    | free, and its time to be taken by us       | taking    | call Take (epoch seen)           |
-//! | apart    | the row says it is ours                    | dead      |                                  |
-//! | taking   | Taken                                      | held      | Granted                          |
-//! | taking   | refused                                    | apart     | look again                       |
-//! | taking   | unanswered                                 | unknown   | look                             |
-//! | unknown  | looked: ours / not ours                    | dead / apart |                               |
-//! | dead     | trusted, wanted, minting allowed           | minting   | call HandOver to itself          |
-//! | dead     | not wanted, sat out, not eligible any more | releasing | call Release                     |
-//! | held     | a new epoch is asked for                   | minting   | call HandOver to itself          |
-//! | minting  | Taken                                      | held      | Granted; the older term dies     |
-//! | minting  | refused, unanswered                        | unknown   | Lost, if there was a term; look  |
-//! | held     | no trust, deaf, another store              | dead      | Lost                             |
-//! | held     | found dead by whoever works under it       | dead      | Lost                             |
-//! | held     | the row says otherwise                     | apart / dead | Lost                          |
-//! | held     | to be given (see [`super::give`])          | giving    | call HandOver                    |
-//! | giving   | Taken / refused / unanswered               | apart / dead / unknown |                     |
-//! | releasing| answered                                   | apart     |                                  |
+//! | state        | input                                      | next         | effect                               |
+//! |--------------|--------------------------------------------|--------------|--------------------------------------|
+//! | not held     | the lease is free, and this node's turn    | taking       | call Take (with the epoch read)      |
+//! | not held     | the row names this node as holder          | dead         |                                      |
+//! | taking       | Taken                                      | held         | Granted                              |
+//! | taking       | refused                                    | not held     | read the row again                   |
+//! | taking       | unanswered                                 | unknown      | read the row                         |
+//! | unknown      | the row names this node / another          | dead / not held |                                   |
+//! | dead         | trusted, wanted, minting allowed           | minting      | call HandOver to itself              |
+//! | dead         | not wanted, sitting out, not eligible      | releasing    | call Release                         |
+//! | held         | a new epoch is requested                   | minting      | call HandOver to itself              |
+//! | minting      | Taken                                      | held         | Granted; the older term dies         |
+//! | minting      | refused, unanswered                        | unknown      | Lost, if there was a term; read the row |
+//! | held         | trust ran out, runtime stalled, store replaced | dead     | Lost                                 |
+//! | held         | the work under it found the term dead      | dead         | Lost                                 |
+//! | held         | the row shows another holder or epoch      | not held / dead | Lost                              |
+//! | held         | transfer (see [`super::transfer`])         | transferring | call HandOver                        |
+//! | transferring | Taken / refused / unanswered               | not held / dead / unknown |                         |
+//! | releasing    | answered                                   | not held     |                                      |
 //!
-//! Whoever came to hold it in any way but an answered take hands it over to itself and acts under the epoch that comes
-//! back. An unanswered change is looked at, never repeated blindly. Rows are merged by (epoch, released): an older answer
-//! that comes later changes nothing. What a store answers that has been replaced meanwhile counts as unanswered.
+//! *Dead* means that the row names this node as holder, but no term is alive. A node that became holder by anything but
+//! an answered take hands the lease over to itself and acts under the epoch that comes back. After an unanswered change
+//! it reads the row; it never repeats the change blindly. Rows are merged by (epoch, released): an older answer that
+//! arrives later changes nothing. An answer of a store that was replaced meanwhile counts as unanswered.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::Moment;
 
 use super::{
     Effect, Member,
-    calls::Sent,
-    give::{Give, Wish},
+    calls::PendingCall,
+    transfer::{Transfer, TransferRequest},
 };
 use crate::{
-    contract::{Held, LeaseRow, NodeId},
+    contract::{HeldLease, LeaseRow, NodeId},
     term::Term,
 };
 
@@ -41,34 +42,34 @@ use crate::{
 pub(super) enum Kind {
     Queen,
     Duty,
-    /// Of this source.
+    /// A shard of the source with this index.
     Shard(usize),
 }
 
 #[derive(PartialEq, Debug)]
 pub(super) enum State {
-    Apart,
+    NotHeld,
     Unknown,
     Taking,
     Held(Term),
-    /// With the term that goes on until the new one is there, if any.
+    /// Contains the old term, if any: it stays valid until the new one is granted.
     Minting(Option<Term>),
     Dead(Epoch),
-    Giving(Epoch),
+    Transferring(Epoch),
     Releasing,
 }
 
-/// A copy belongs to another future: its term lives and dies by itself.
+/// A copy belongs to another possible future: its term ends independently of the original.
 impl Clone for State {
     fn clone(&self) -> State {
         match self {
-            State::Apart => State::Apart,
+            State::NotHeld => State::NotHeld,
             State::Unknown => State::Unknown,
             State::Taking => State::Taking,
-            State::Held(term) => State::Held(term.apart()),
-            State::Minting(term) => State::Minting(term.as_ref().map(Term::apart)),
+            State::Held(term) => State::Held(term.independent_copy()),
+            State::Minting(term) => State::Minting(term.as_ref().map(Term::independent_copy)),
             State::Dead(epoch) => State::Dead(*epoch),
-            State::Giving(epoch) => State::Giving(*epoch),
+            State::Transferring(epoch) => State::Transferring(*epoch),
             State::Releasing => State::Releasing,
         }
     }
@@ -78,8 +79,8 @@ impl Clone for State {
 pub(super) struct Row {
     pub epoch: Epoch,
     pub holder: Option<NodeId>,
-    pub heir: Option<NodeId>,
-    pub heir_is_warm: bool,
+    pub successor: Option<NodeId>,
+    pub successor_is_warm: bool,
     pub free: bool,
 }
 
@@ -89,32 +90,32 @@ pub(super) struct Lease {
     pub wanted: bool,
     pub state: State,
     pub row: Option<Row>,
-    /// When the row was learnt.
+    /// When this node read the row.
     row_at: Moment,
     pub free_since: Option<Moment>,
     pub looking: bool,
-    /// Far away: there is no need.
+    /// When to read the row; [`Moment::FAR`] = there is no need.
     pub look_at: Moment,
-    /// Nor taken before.
+    /// The lease is not taken before this time.
     pub not_before: Moment,
-    pub give: Give,
-    /// The view's version when it was last given away.
-    pub moved: u64,
-    /// Who should have it; of a shard by [`crate::placement::place`], else the first in order.
+    pub transfer: Transfer,
+    /// The view's version at the last transfer.
+    pub moved_at_version: u64,
+    /// The node that should hold it: for a shard by [`crate::placement::place`], otherwise the first in order.
     pub owner: Option<NodeId>,
-    /// Our own place in that order.
+    /// This node's position in that order.
     pub rank: usize,
-    /// Nor given away before, if it failed.
-    pub give_again_at: Moment,
-    /// Who would come next after us.
-    pub next: Option<NodeId>,
-    pub asked: Option<Wish>,
+    /// After a failed transfer, the next one does not begin before this time.
+    pub transfer_again_at: Moment,
+    /// The first other node in that order.
+    pub next_candidate: Option<NodeId>,
+    pub transfer_request: Option<TransferRequest>,
 }
 
-/// What reading a row came to.
+/// The result of reading a row.
 enum Reading {
-    Taken,
-    /// Known already, or older.
+    Newer,
+    /// The row is known already, or older than the known one.
     Old,
     WentBack(Epoch),
 }
@@ -124,29 +125,29 @@ impl Lease {
         Lease {
             kind,
             wanted,
-            state: State::Apart,
+            state: State::NotHeld,
             row: None,
             row_at: Moment::default(),
             free_since: None,
             looking: false,
             look_at: Moment::default(),
             not_before: Moment::default(),
-            give: Give::No,
-            moved: 0,
-            give_again_at: Moment::default(),
+            transfer: Transfer::Idle,
+            moved_at_version: 0,
+            transfer_again_at: Moment::default(),
             owner: None,
             rank: usize::MAX,
-            next: None,
-            asked: None,
+            next_candidate: None,
+            transfer_request: None,
         }
     }
 
-    /// False: there is a term, and it was found dead.
+    /// Extends the term, if there is one. False if the term is already dead.
     pub fn extend(&self, until: Moment) -> bool {
         self.term().is_none_or(|term| term.extend(until))
     }
 
-    /// To be held here, as far as we are concerned.
+    /// Whether this node wants to hold it: it is a candidate and does not sit out.
     pub fn is_wanted(&self, now: Moment) -> bool {
         self.wanted && (self.not_before <= now || crate::planted::on("sitting out is warm"))
     }
@@ -158,7 +159,7 @@ impl Lease {
         }
     }
 
-    /// `looked`: read by a question about this very lease, sent at `asked_at`.
+    /// `looked`: the row comes from a Look request for this lease, sent at `asked_at`.
     fn read(&mut self, row: Row, looked: bool, asked_at: Moment, now: Moment) -> Reading {
         let order = |row: &Row| (row.epoch, row.holder.is_none());
         if let Some(known) = &mut self.row {
@@ -167,10 +168,10 @@ impl Lease {
                 return if lower { Reading::WentBack(known.epoch) } else { Reading::Old };
             }
             if order(&row) == order(known) {
-                // A holder that has gone never comes back; heirs are named without an event.
+                // A holder without a row never comes back. A successor is named without an event.
                 known.free |= row.free;
                 if looked {
-                    (known.heir, known.heir_is_warm) = (row.heir, row.heir_is_warm);
+                    (known.successor, known.successor_is_warm) = (row.successor, row.successor_is_warm);
                 }
                 if known.free && self.free_since.is_none() {
                     self.free_since = Some(now);
@@ -181,21 +182,21 @@ impl Lease {
         self.free_since = row.free.then_some(now);
         self.row = Some(row);
         self.row_at = now;
-        Reading::Taken
+        Reading::Newer
     }
 
-    /// Known by what we did ourselves.
-    pub fn became(&mut self, row: Row, now: Moment) {
+    /// Sets the row that this node's own change has produced.
+    pub fn set_row(&mut self, row: Row, now: Moment) {
         self.free_since = row.free.then_some(now);
         (self.row, self.row_at) = (Some(row), now);
     }
 
-    fn begin_again(&mut self) {
+    fn reset(&mut self) {
         *self = Lease {
             row: self.row.take(),
             row_at: self.row_at,
             free_since: self.free_since,
-            moved: self.moved,
+            moved_at_version: self.moved_at_version,
             not_before: self.not_before,
             ..Lease::new(self.kind, self.wanted)
         };
@@ -204,8 +205,8 @@ impl Lease {
 
 impl From<&LeaseRow> for Row {
     fn from(row: &LeaseRow) -> Row {
-        let LeaseRow { epoch, holder, heir, heir_is_warm, free, .. } = *row;
-        Row { epoch, holder, heir, heir_is_warm, free }
+        let LeaseRow { epoch, holder, successor, successor_is_warm, free, .. } = *row;
+        Row { epoch, holder, successor, successor_is_warm, free }
     }
 }
 
@@ -214,26 +215,26 @@ impl Member {
         let lease = self.leases.entry(name).or_insert_with(|| Lease::new(Kind::Duty, true));
         lease.wanted = true;
         lease.not_before = lease.not_before.min(self.now);
-        self.unplaced = true;
+        self.placement_due = true;
     }
 
     pub(super) fn unwant(&mut self, name: &Name, until: Moment, effects: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get_mut(name) else { return };
         lease.wanted = until != Moment::FAR;
         lease.not_before = until;
-        lease.give = Give::No;
-        lease.asked = None;
-        // Others are to hear soon that this node is not warm any more.
-        self.trust.sooner(self.now);
+        lease.transfer = Transfer::Idle;
+        lease.transfer_request = None;
+        // Other nodes should learn soon that this node is not warm any more.
+        self.trust.heartbeat_by(self.now);
         if let State::Held(term) = &lease.state {
             term.end();
-            let held = Held { lease: name.clone(), epoch: term.epoch() };
+            let held = HeldLease { lease: name.clone(), epoch: term.epoch() };
             lease.state = State::Releasing;
             self.release(vec![held], "given back", effects);
         }
     }
 
-    /// Every term dies; the rows still say that the leases are ours.
+    /// Ends every term. The rows still name this node as holder.
     pub(super) fn end_terms(&mut self, cause: &'static str, effects: &mut Vec<Effect>) {
         for (name, lease) in &mut self.leases {
             let Some(term) = lease.term() else { continue };
@@ -241,10 +242,10 @@ impl Member {
             effects.push(Effect::Lost { lease: name.clone(), cause });
             match &lease.state {
                 State::Held(term) => lease.state = State::Dead(term.epoch()),
-                // What comes of the mint is still to be heard.
+                // The reply to the mint is still in flight.
                 _ => lease.state = State::Minting(None),
             }
-            lease.give = Give::No;
+            lease.transfer = Transfer::Idle;
         }
     }
 
@@ -254,82 +255,89 @@ impl Member {
             term.end();
             effects.push(Effect::Lost { lease: name.clone(), cause });
         }
-        lease.give = Give::No;
+        lease.transfer = Transfer::Idle;
         lease.state = next;
         lease.look_at = self.now;
     }
 
-    pub(super) fn leases_begin_again(&mut self) {
-        self.leases.values_mut().for_each(Lease::begin_again);
+    pub(super) fn reset_leases(&mut self) {
+        self.leases.values_mut().for_each(Lease::reset);
     }
 
-    /// What was read before says nothing any more.
+    /// Forgets the lease rows: the store was replaced or restored.
     pub(super) fn forget_rows(&mut self) {
-        self.store += 1;
+        self.store_number += 1;
         for lease in self.leases.values_mut() {
             lease.row = None;
             lease.free_since = None;
             lease.look_at = self.now;
-            if matches!(lease.state, State::Apart | State::Dead(_)) {
+            if matches!(lease.state, State::NotHeld | State::Dead(_)) {
                 lease.state = State::Unknown;
             }
         }
-        self.unplaced = true;
+        self.placement_due = true;
     }
 
-    /// Nor do its versions: a store that has lost everything counts them from the beginning.
+    /// Forgets the rows and the view's versions: a store that has lost everything counts versions from the start.
     pub(super) fn forget_history(&mut self) {
         self.forget_rows();
-        self.known.doubt();
-        self.leases.values_mut().for_each(|lease| lease.moved = 0);
+        self.known_view.doubt();
+        self.leases.values_mut().for_each(|lease| lease.moved_at_version = 0);
     }
 
-    /// A store has refused what was written under this epoch: whoever holds it now, we do not.
-    pub(super) fn refused(&mut self, name: &Name, epoch: Epoch, effects: &mut Vec<Effect>) {
+    /// A store has refused a write under this epoch: this node does not hold the lease any more.
+    pub(super) fn on_stale_fence(&mut self, name: &Name, epoch: Epoch, effects: &mut Vec<Effect>) {
         let held = self.leases.get(name).and_then(Lease::term).map(Term::epoch);
-        // Minted anew meanwhile: the write is repeated under that.
+        // If a newer epoch was minted meanwhile, the writer repeats its write under that one.
         if held == Some(epoch) {
-            self.lose(name, State::Unknown, "the store has refused its fence", effects);
+            self.lose(name, State::Unknown, "the store refused its fence", effects);
         }
     }
 
-    /// Rows of the view, or of a look.
-    pub(super) fn read_rows(&mut self, rows: &[LeaseRow], sent: &Sent, looked: bool, effects: &mut Vec<Effect>) {
+    /// Applies lease rows of the view, or of a Look reply (`looked`).
+    pub(super) fn read_rows(&mut self, rows: &[LeaseRow], sent: &PendingCall, looked: bool, effects: &mut Vec<Effect>) {
         for row in rows {
             let mut read = Row::from(row);
-            read.free |= read.holder.is_some_and(|holder| self.gone.contains(&holder));
+            read.free |= read.holder.is_some_and(|holder| self.removed.contains(&holder));
             self.read_row(&row.name, read, looked, sent, effects);
         }
     }
 
-    pub(super) fn read_row(&mut self, name: &Name, row: Row, looked: bool, sent: &Sent, effects: &mut Vec<Effect>) {
+    pub(super) fn read_row(
+        &mut self,
+        name: &Name,
+        row: Row,
+        looked: bool,
+        sent: &PendingCall,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(lease) = self.leases.get_mut(name) else { return };
         let reading = lease.read(row, looked, sent.at, self.now);
         match reading {
             Reading::Old => {}
-            Reading::Taken => self.unplaced = true,
+            Reading::Newer => self.placement_due = true,
             Reading::WentBack(epoch) => {
-                // Whether it is the same server at all is told by a beat.
-                let fallen = Held { lease: name.clone(), epoch };
-                if !self.fallen.contains(&fallen) {
-                    self.fallen.push(fallen);
+                // A heartbeat reply will show whether it is the same server at all.
+                let lowered = HeldLease { lease: name.clone(), epoch };
+                if !self.lowered_epochs.contains(&lowered) {
+                    self.lowered_epochs.push(lowered);
                 }
                 self.lineage.doubt();
-                self.end_terms("the store has gone back in time", effects);
-                return self.trust.sooner(self.now);
+                self.end_terms("the store shows an older state than before", effects);
+                return self.trust.heartbeat_by(self.now);
             }
         }
         self.follow_row(name, effects);
     }
 
-    /// What the row says about whose it is, for a lease about which nothing is being asked.
+    /// Adapts the state to the holder in the row, unless a change of this lease is in flight.
     fn follow_row(&mut self, name: &Name, effects: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get_mut(name) else { return };
         let Some(row) = &lease.row else { return };
         let ours = row.holder == self.node && !row.free;
-        let (epoch, next) = (row.epoch, if ours { State::Dead(row.epoch) } else { State::Apart });
+        let (epoch, next) = (row.epoch, if ours { State::Dead(row.epoch) } else { State::NotHeld });
         match &lease.state {
-            State::Apart | State::Unknown => lease.state = next,
+            State::NotHeld | State::Unknown => lease.state = next,
             State::Dead(dead) if *dead != epoch || !ours => lease.state = next,
             State::Held(term) if term.epoch() != epoch || !ours => {
                 self.lose(name, next, "the lease has another holder", effects);
@@ -338,14 +346,14 @@ impl Member {
         }
     }
 
-    /// Somebody has died: what it held is free.
-    pub(super) fn free_of(&mut self, dead: NodeId) {
+    /// Marks the leases of a removed member as free.
+    pub(super) fn free_leases_of(&mut self, dead: NodeId) {
         for lease in self.leases.values_mut() {
             if let Some(row) = lease.row.as_mut().filter(|row| row.holder == Some(dead) && !row.free) {
                 row.free = true;
                 lease.free_since = Some(self.now);
             }
         }
-        self.unplaced = true;
+        self.placement_due = true;
     }
 }

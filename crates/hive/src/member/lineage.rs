@@ -1,16 +1,16 @@
-//! Where the store comes from: its history is known, or nobody mints.
+//! The history of the store. A node mints only while it knows that history.
 //!
-//! | found with a beat                              | follows                                                        |
+//! | heartbeat reply                                | consequence                                                    |
 //! |------------------------------------------------|----------------------------------------------------------------|
 //! | the server is the recorded one, as before      | nothing                                                        |
 //! | another server than before                     | terms die                                                      |
-//! | a server we had left less than 2 ttl ago       | the node stops: two writers                                    |
-//! | the server is not the recorded one             | terms die; it is recorded, compared with what was              |
+//! | a server that was replaced less than 2 ttl ago | the node stops: there are two writers                          |
+//! | the server is not the recorded one             | terms die; the node records it, if the record is unchanged     |
 //! | another origin                                 | terms die: it is another hive of the same name                 |
-//! | a lower version than was known when we asked   | terms die; the store is told, and waits for a person; nobody mints here before it was told |
-//! | a hold                                         | nobody mints                                                   |
-//! | a hold that is lifted, or recorded anew since  | rows are read anew, and it is watched from here on             |
-//! | recorded for less than the longest ttl         | nobody mints, unless it has watched this lineage for 2 ttl itself |
+//! | a lower version than the node knew when it asked | terms die; the node reports it to the store, which then waits for a person; the node does not mint before the store has acknowledged |
+//! | a hold                                         | no node mints                                                  |
+//! | a hold was lifted, or the lineage recorded again | the node reads all rows again, and watches the lineage from now on |
+//! | recorded for less than the longest ttl         | no minting, unless this node has watched the lineage for 2 ttl |
 
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ use crate::contract::{Head, Mint};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lineage {
-    /// Under which this node mints, and since when it has watched it without a gap.
+    /// The lineage under which this node mints, and since when it has watched it without a gap.
     current: Option<(Name, Moment)>,
     left: Vec<(Name, Moment)>,
     origin: Option<Uuid>,
-    /// The highest that was seen.
+    /// The highest version of the view that this node knows.
     pub version: u64,
     held: bool,
-    /// It shows less than it did, and has not heard so yet.
+    /// The store shows an older state than before, and has not acknowledged the report yet.
     doubted: bool,
-    /// Since when the store says that it is this lineage.
+    /// When the lineage was recorded, by the last reply (`lineage_ms`).
     stamped_ms: u64,
-    /// Not before; whoever has watched for long enough need not wait.
+    /// The earliest time to mint, unless this node has watched the lineage for long enough.
     mint_at: Moment,
     longest_ttl: Duration,
 }
@@ -41,24 +41,24 @@ pub(super) struct Lineage {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Finding {
     Same,
-    /// What was held is not to be trusted any more; the rows must be read anew.
+    /// The store was replaced: terms die, and the rows must be read again.
     Changed,
-    /// The same, and the store is to record where it comes from now.
+    /// The same, and the new lineage must be recorded.
     Unrecorded {
         was: Option<Name>,
         found: Name,
     },
-    /// It shows less than it did.
+    /// The store shows an older state than before.
     WentBack(Name),
     /// A server that was replaced answers again.
     TwoWriters(Name),
-    /// A person has accepted what a restore brought: rows must be read anew.
+    /// A person has accepted a restored state: the rows must be read again.
     Accepted,
 }
 
 impl Lineage {
-    /// `asked`: the version that was known when the question was sent.
-    pub fn learn(&mut self, head: &Head, asked: u64, ttl: Duration, now: Moment) -> Finding {
+    /// Evaluates a heartbeat reply. `known_version`: the version that the node knew when it sent the heartbeat.
+    pub fn learn(&mut self, head: &Head, known_version: u64, ttl: Duration, now: Moment) -> Finding {
         let server: Name = head.server.as_str().into();
         self.longest_ttl = Duration::from_millis(head.max_ttl_ms).max(ttl);
         self.left.retain(|(_, at)| now.since(*at) < self.longest_ttl * 2);
@@ -89,13 +89,13 @@ impl Lineage {
             self.current = Some((server.clone(), now));
         }
         let stamped = head.lineage_ms > std::mem::replace(&mut self.stamped_ms, head.lineage_ms);
-        // Recorded anew under the same name: it was held and the hold lifted between two beats of ours.
+        // Recorded again under the same name: a hold was set and lifted between two heartbeats of this node.
         let accepted = head.hold.is_none() && (self.held || known && stamped);
         if accepted || stamped {
-            // A person has accepted a restore: what others hold by it is to end first, as under a new lineage.
-            self.unwatched(now);
+            // A person has accepted a restore: terms of other nodes must end first, as under a new lineage.
+            self.restart_watch(now);
         }
-        if head.version < asked {
+        if head.version < known_version {
             return Finding::WentBack(server);
         }
         self.version = self.version.max(head.version);
@@ -103,14 +103,14 @@ impl Lineage {
         if accepted { Finding::Accepted } else { Finding::Same }
     }
 
-    /// Our own beats had a gap: what stood in between is not known.
-    pub fn unwatched(&mut self, now: Moment) {
+    /// Starts watching again, because this node's heartbeats had a gap.
+    pub fn restart_watch(&mut self, now: Moment) {
         if let Some((_, since)) = &mut self.current {
             *since = now;
         }
     }
 
-    /// It shows less than it did: until it has heard so, and holds everybody, nothing is minted here.
+    /// The store shows an older state: this node does not mint until the store has acknowledged that.
     pub fn doubt(&mut self) {
         self.doubted = true;
     }
@@ -119,18 +119,18 @@ impl Lineage {
         self.doubted
     }
 
-    pub fn believe(&mut self) {
+    pub fn clear_doubt(&mut self) {
         self.doubted = false;
     }
 
-    /// The store has been told that it went back: what we knew of it is no measure any more.
-    pub fn went_back(&mut self) {
+    /// The store has acknowledged that it went back: the versions known before no longer count.
+    pub fn on_acknowledged(&mut self) {
         self.version = 0;
-        self.believe();
+        self.clear_doubt();
     }
 
-    /// Nothing that is won now may be acted under.
-    pub fn is_doubtful(&self) -> bool {
+    /// Whether a lease won now must not be used.
+    pub fn forbids_use(&self) -> bool {
         self.doubted || self.held
     }
 
@@ -143,24 +143,24 @@ impl Lineage {
         self.current.as_ref().map(|(name, _)| name)
     }
 
-    /// None: nobody mints now.
+    /// The proof to mint with; `None` while this node may not mint.
     pub fn mint(&self, now: Moment) -> Option<Mint> {
         let (name, since) = self.current.as_ref()?;
         let watched = now.since(*since) >= self.longest_ttl * 2;
-        let allowed = !self.is_doubtful() && (now >= self.mint_at || watched);
+        let allowed = !self.forbids_use() && (now >= self.mint_at || watched);
         allowed.then(|| Mint { lineage: name.clone(), watched })
     }
 
-    /// When it may be tried again, if time is all that is missing.
+    /// When this node may mint if it only has to wait; [`Moment::FAR`] if something else is missing.
     pub fn mint_at(&self) -> Moment {
         match &self.current {
-            Some((_, since)) if !self.is_doubtful() => self.mint_at.min(since.after(self.longest_ttl * 2)),
+            Some((_, since)) if !self.forbids_use() => self.mint_at.min(since.after(self.longest_ttl * 2)),
             _ => Moment::FAR,
         }
     }
 
-    /// The store has said how long to wait.
-    pub fn not_before(&mut self, at: Moment) {
+    /// Delays minting until `at`, as the store has demanded.
+    pub fn delay_minting(&mut self, at: Moment) {
         self.mint_at = self.mint_at.max(at);
     }
 }

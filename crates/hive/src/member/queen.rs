@@ -1,17 +1,18 @@
-//! What the queen does with each of her beats, and what happens to the dead.
+//! The queen's work with each of her heartbeats, and the removal of expired members by any node.
 //!
-//! | who                         | when                                    | what                                        |
-//! |-----------------------------|-----------------------------------------|---------------------------------------------|
-//! | the queen                   | a beat of hers was answered             | Count, with the burials that are due        |
-//! | the queen                   | every minute                            | Sweep                                       |
-//! | the queen                   | a sweep has found as much as it may take | another one, a moment later                |
-//! | anyone                      | another's end is due, and its turn      | an early beat, to be told of it             |
-//! | anyone but the queen        | told of it                              | Bury                                        |
-//! | anyone                      | it could not be buried                  | a beat soon: others are faster              |
-//! | anyone                      | no recent count was published           | Tally, once per beat                        |
-//! | on one machine              | twice a second, while others hold what is wanted | Bury, judged by their locks        |
+//! | node                 | when                                             | what                                        |
+//! |----------------------|--------------------------------------------------|---------------------------------------------|
+//! | the queen            | her heartbeat was answered                       | Count, with the removals that are due       |
+//! | the queen            | every minute                                     | Sweep                                       |
+//! | the queen            | a sweep has deleted as many rows as allowed      | another sweep, 100 ms later                 |
+//! | any                  | a member should have expired, and it is this node's turn | an early heartbeat, to learn whether it has |
+//! | any but the queen    | the heartbeat reply confirms it                  | Remove                                      |
+//! | any                  | the member could not be removed                  | a heartbeat soon: another node was faster   |
+//! | any                  | no recent count is published                     | Tally, once per heartbeat                   |
+//! | on one machine       | twice a second, while another holds a wanted lease | Remove, decided by kernel locks           |
 //!
-//! Her count is fenced: one who was paused writes nothing. Who is first to bury is decided in [`super::place`].
+//! The count is fenced: a queen that was paused and replaced writes nothing. [`super::candidacy`] decides which node is
+//! first to remove a member.
 
 use std::time::Duration;
 
@@ -19,12 +20,13 @@ use honeyflow_runtime::{Failure, Moment};
 
 use super::{
     Effect, Member,
-    calls::{Asked, Sent},
+    calls::{CallKind, PendingCall},
     lease::{Lease, Row, State},
     millis,
 };
 use crate::{
-    contract::{Burial, NodeId, QUEEN, Reply, Request, Status},
+    codes,
+    contract::{NodeId, QUEEN, Removal, Reply, Request, Status},
     term::Term,
 };
 
@@ -33,7 +35,7 @@ const EVENTS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 const EVENTS_MAX: u64 = 10_000;
 const BUCKETS_IDLE: Duration = Duration::from_secs(600);
 const SWEPT_MAX: u32 = 1_000;
-/// Before what was left over is swept: others want to write too.
+/// The pause before the next sweep, so that other writers get their turn.
 const SWEEP_AGAIN: Duration = Duration::from_millis(100);
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
@@ -42,144 +44,151 @@ impl Member {
         self.leases.get(QUEEN).and_then(Lease::term)
     }
 
-    pub(super) fn learn_queen(&mut self, sent: &Sent, status: &Status, effects: &mut Vec<Effect>) {
+    pub(super) fn learn_queen(&mut self, sent: &PendingCall, status: &Status, effects: &mut Vec<Effect>) {
         let Some(queen) = &status.queen else {
-            self.queen_seen = None;
+            self.current_queen = None;
             return;
         };
-        self.queen_seen = queen.holder.filter(|_| queen.node.is_some());
+        self.current_queen = queen.holder.filter(|_| queen.node.is_some());
         let row = Row {
             epoch: queen.epoch,
             holder: queen.holder,
-            heir: queen.heir,
-            heir_is_warm: false,
+            successor: queen.successor,
+            successor_is_warm: false,
             free: queen.node.is_none(),
         };
         self.read_row(&QUEEN.into(), row, false, sent, effects);
     }
 
-    /// Those whose end is told, and whose burial is ours to ask for by now.
-    fn due_burials(&mut self) -> Vec<Burial> {
-        let nodes: Vec<NodeId> = self.watch.nodes().collect();
+    /// The members that have expired, and for which it is this node's turn to request the removal.
+    fn due_removals(&mut self) -> Vec<Removal> {
+        let nodes: Vec<NodeId> = self.failure_detector.nodes().collect();
         let mut due = Vec::new();
         for node in nodes {
-            let (Some(burial), Some(ripe_at)) = (self.watch.burial(node), self.ripe_at(node)) else {
+            let (Some(removal), Some(decidable_at)) = (self.failure_detector.removal(node), self.decidable_at(node))
+            else {
                 continue;
             };
-            if ripe_at.after(self.stagger(node)) <= self.now {
-                due.push(burial);
+            if decidable_at.after(self.removal_delay(node)) <= self.now {
+                due.push(removal);
             }
         }
         due
     }
 
-    fn ripe_at(&self, node: NodeId) -> Option<Moment> {
-        self.watch.ripe_at(node, self.now)
+    fn decidable_at(&self, node: NodeId) -> Option<Moment> {
+        self.failure_detector.decidable_at(node, self.now)
     }
 
-    /// Somebody is late: a beat of ours will tell whether it is dead.
-    pub(super) fn beat_early(&mut self) {
-        self.beat_early_at = Moment::FAR;
-        if self.calls.is_beating() || !self.trust.holds(self.now) {
+    /// Plans an early heartbeat when a member is overdue: its reply shows whether the member has expired.
+    pub(super) fn plan_early_heartbeat(&mut self) {
+        self.early_heartbeat_at = Moment::FAR;
+        if self.calls.has_heartbeat_in_flight() || !self.trust.holds(self.now) {
             return;
         }
-        let nodes: Vec<NodeId> = self.watch.nodes().collect();
+        let nodes: Vec<NodeId> = self.failure_detector.nodes().collect();
         for node in nodes {
-            let Some(mut at) = self.ripe_at(node) else { continue };
+            let Some(mut at) = self.decidable_at(node) else { continue };
             if at <= self.now {
-                at = at.after(self.stagger(node));
+                at = at.after(self.removal_delay(node));
             }
             if at > self.now {
-                self.beat_early_at = self.beat_early_at.min(at);
-            } else if self.trust.beaten_at < at {
-                self.trust.sooner(self.now);
+                self.early_heartbeat_at = self.early_heartbeat_at.min(at);
+            } else if self.trust.sent_at < at {
+                self.trust.heartbeat_by(self.now);
             }
         }
     }
 
-    pub(super) fn bury_the_dead(&mut self, effects: &mut Vec<Effect>) {
-        if self.is_burying() {
+    pub(super) fn remove_expired(&mut self, effects: &mut Vec<Effect>) {
+        if self.is_removing() {
             return;
         }
-        if self.told && self.queen_term().is_none() {
-            let due = self.due_burials();
+        if self.has_fresh_reply && self.queen_term().is_none() {
+            let due = self.due_removals();
             if !due.is_empty() {
-                self.told = false;
-                return self.call(Asked::Bury(nodes_of(&due)), Request::Bury { nodes: due }, effects);
+                self.has_fresh_reply = false;
+                return self.call(CallKind::Remove(nodes_of(&due)), Request::Remove { nodes: due }, effects);
             }
         }
         if self.now >= self.probe_wake_at() {
             self.probe_at = self.now.after(PROBE_EVERY);
             let cause = "its lock is free";
-            let probe = |node| Burial { node, beat: u64::MAX, silent: false, cause: cause.into() };
-            let nodes: Vec<Burial> = self.rivals().into_iter().map(probe).collect();
-            self.call(Asked::Bury(Vec::new()), Request::Bury { nodes }, effects);
+            let probe = |node| Removal { node, beat: u64::MAX, silent: false, cause: cause.into() };
+            let nodes: Vec<Removal> = self.holders_to_probe().into_iter().map(probe).collect();
+            self.call(CallKind::Remove(Vec::new()), Request::Remove { nodes }, effects);
         }
     }
 
-    /// Those who hold what we want, on a machine where a lock says who lives.
-    fn rivals(&self) -> Vec<NodeId> {
-        let wanted = self.leases.values().filter(|lease| lease.wanted && lease.state == State::Apart);
+    /// The holders of leases that this node wants, whose kernel locks it probes on one machine.
+    fn holders_to_probe(&self) -> Vec<NodeId> {
+        let wanted = self.leases.values().filter(|lease| lease.wanted && lease.state == State::NotHeld);
         let held = wanted.filter_map(|lease| lease.row.as_ref()).filter(|row| !row.free);
-        let mut rivals: Vec<NodeId> = held.filter_map(|row| row.holder).filter(|id| Some(*id) != self.node).collect();
-        rivals.sort();
-        rivals.dedup();
-        rivals.truncate(crate::contract::SOONEST_MAX);
-        rivals
+        let mut holders: Vec<NodeId> = held.filter_map(|row| row.holder).filter(|id| Some(*id) != self.node).collect();
+        holders.sort();
+        holders.dedup();
+        holders.truncate(crate::contract::SOONEST_MAX);
+        holders
     }
 
-    fn is_burying(&self) -> bool {
-        self.calls.is_open(|asked| matches!(asked, Asked::Bury(_) | Asked::Count(_)))
+    fn is_removing(&self) -> bool {
+        self.calls.is_in_flight(|kind| matches!(kind, CallKind::Remove(_) | CallKind::Count(_)))
     }
 
-    /// When the locks of those who hold what we want are tried. What is being asked is not asked again meanwhile.
+    /// When to probe the kernel locks of these holders next; not while a removal is in flight.
     pub(super) fn probe_wake_at(&self) -> Moment {
-        let watches = self.config.one_machine && self.is_eligible() && !self.rivals().is_empty();
-        if watches && !self.is_burying() { self.probe_at } else { Moment::FAR }
+        let watches = self.config.one_machine && self.is_eligible() && !self.holders_to_probe().is_empty();
+        if watches && !self.is_removing() { self.probe_at } else { Moment::FAR }
     }
 
-    pub(super) fn buried_others(&mut self, told: &[NodeId], result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
-        if let Ok(Reply::Buried(buried)) = result {
-            self.note_burials(told, &buried, effects);
+    pub(super) fn on_removal_reply(
+        &mut self,
+        requested: &[NodeId],
+        result: Result<Reply, Failure>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Ok(Reply::Removed(removed)) = result {
+            self.note_removals(requested, &removed, effects);
         }
     }
 
-    fn note_burials(&mut self, told: &[NodeId], buried: &[NodeId], effects: &mut Vec<Effect>) {
-        if told.iter().any(|node| !buried.contains(node)) {
-            // Others are faster, and what it held may be ours to take; but their burial may not be seen yet.
+    fn note_removals(&mut self, requested: &[NodeId], removed: &[NodeId], effects: &mut Vec<Effect>) {
+        if requested.iter().any(|node| !removed.contains(node)) {
+            // Another node was faster, and this node may take the freed leases. Wait a little: that removal may not be
+            // visible yet.
             let random = self.random();
-            self.trust.sooner(self.now.after(self.config.look_again(random)));
+            self.trust.heartbeat_by(self.now.after(self.config.look_again_wait(random)));
         }
-        for node in buried {
-            let message = format!("node {node} is dead and was buried");
-            effects.push(Effect::Notice { code: "buried", message });
-            self.watch.forget(*node);
-            self.gone.insert(*node);
-            self.free_of(*node);
-            self.succeed(*node);
+        for node in removed {
+            let message = format!("removed dead node {node}");
+            effects.push(Effect::Notice { code: codes::notice::BURIED, message });
+            self.failure_detector.forget(*node);
+            self.removed.insert(*node);
+            self.free_leases_of(*node);
+            self.take_queen_lease_at_once(*node);
         }
-        if !buried.is_empty() {
-            // The view has changed by that, and everybody should go on from there.
-            self.trust.sooner(self.now);
+        if !removed.is_empty() {
+            // The removal has changed the view: read it soon.
+            self.trust.heartbeat_by(self.now);
         }
     }
 
-    pub(super) fn see_to_the_count(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn count_if_due(&mut self, effects: &mut Vec<Effect>) {
         if std::mem::take(&mut self.mend_due) {
-            self.call(Asked::Mend, Request::Mend, effects);
+            self.call(CallKind::Mend, Request::Mend, effects);
         }
         let fence = self.queen_term().and_then(|term| term.fence_at(self.now));
-        if self.is_burying() {
+        if self.is_removing() {
             return;
         }
         match fence {
             Some(fence) if std::mem::take(&mut self.count_due) => {
                 self.tally_due = false;
-                let bury = self.due_burials();
+                let remove = self.due_removals();
                 let every_ms = millis(self.config.count_every);
-                self.call(Asked::Count(nodes_of(&bury)), Request::Count { fence, every_ms, bury }, effects);
+                self.call(CallKind::Count(nodes_of(&remove)), Request::Count { fence, every_ms, remove }, effects);
             }
-            None if std::mem::take(&mut self.tally_due) => self.call(Asked::Tally, Request::Tally, effects),
+            None if std::mem::take(&mut self.tally_due) => self.call(CallKind::Tally, Request::Tally, effects),
             _ => {}
         }
     }
@@ -197,18 +206,18 @@ impl Member {
             idle_ms: millis(BUCKETS_IDLE),
             rows_max: SWEPT_MAX,
         };
-        self.call(Asked::Sweep, sweep, effects);
+        self.call(CallKind::Sweep, sweep, effects);
     }
 
-    /// Far away while nothing can be swept.
+    /// When the next sweep is due; [`Moment::FAR`] for a node that is not queen, or while a sweep is in flight.
     pub(super) fn sweep_wake_at(&self) -> Moment {
         let reigns = self.queen_term().is_some_and(|term| term.until() > self.now);
-        let can = reigns && !self.calls.is_open(|asked| *asked == Asked::Sweep);
+        let can = reigns && !self.calls.is_in_flight(|kind| *kind == CallKind::Sweep);
         if can { self.sweep_at } else { Moment::FAR }
     }
 
-    /// As much as was allowed: there is more.
-    pub(super) fn swept(&mut self, result: &Result<Reply, Failure>) {
+    /// Plans another sweep soon if this one deleted as many rows as allowed: there may be more.
+    pub(super) fn on_sweep_reply(&mut self, result: &Result<Reply, Failure>) {
         if let Ok(Reply::Swept { events, buckets }) = result
             && (*events).max(*buckets) >= u64::from(SWEPT_MAX)
         {
@@ -216,32 +225,32 @@ impl Member {
         }
     }
 
-    pub(super) fn counted_as_queen(
+    pub(super) fn on_count_reply(
         &mut self,
-        told: &[NodeId],
+        requested: &[NodeId],
         result: Result<Reply, Failure>,
         effects: &mut Vec<Effect>,
     ) {
         match result {
-            Ok(Reply::Counted { counts, buried, .. }) => {
-                self.count.counted(&counts, self.now);
-                self.note_burials(told, &buried, effects);
+            Ok(Reply::Counted { counts, removed, .. }) => {
+                self.count.on_own_count(&counts, self.now);
+                self.note_removals(requested, &removed, effects);
             }
             Ok(Reply::Stale(_)) => {
                 let epoch = self.queen_term().map(Term::epoch).unwrap_or_default();
-                self.refused(&QUEEN.into(), epoch, effects);
+                self.on_stale_fence(&QUEEN.into(), epoch, effects);
             }
             _ => {}
         }
     }
 
-    pub(super) fn tallied(&mut self, result: &Result<Reply, Failure>) {
+    pub(super) fn on_tally_reply(&mut self, result: &Result<Reply, Failure>) {
         if let Ok(Reply::Counted { counts, .. }) = result {
-            self.count.counted(counts, self.now);
+            self.count.on_own_count(counts, self.now);
         }
     }
 }
 
-fn nodes_of(burials: &[Burial]) -> Vec<NodeId> {
-    burials.iter().map(|burial| burial.node).collect()
+fn nodes_of(removals: &[Removal]) -> Vec<NodeId> {
+    removals.iter().map(|removal| removal.node).collect()
 }

@@ -1,24 +1,25 @@
-//! What is asked about leases, and what follows from the answers. The table is in [`super::lease`].
+//! Sends the requests to read, take, mint and release leases, and handles their replies. The transition table is in
+//! [`super::lease`].
 //!
-//! Everything of a kind that is due goes out as one request: a first start takes all shards at once, and a node that
-//! comes back mints all of its own at once.
+//! All leases that are due for the same request go out together: a first start takes all shards in one request, and a
+//! node that comes back mints all its leases in one request.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::{Failure, Moment};
 
 use super::{
     Effect, Member,
-    calls::{Asked, Sent},
-    give::Give,
+    calls::{CallKind, PendingCall},
     lease::{Kind, Lease, Row, State},
+    transfer::Transfer,
 };
 use crate::{
-    contract::{Claim, Held, Refusal, Reply, Request},
+    contract::{Claim, HeldLease, Refusal, Reply, Request},
     term::Term,
 };
 
 impl Member {
-    pub(super) fn see_to_leases(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn advance_leases(&mut self, effects: &mut Vec<Effect>) {
         self.look(effects);
         let eligible = self.is_eligible();
         let (mut release, mut mints, mut takes) = (Vec::new(), Vec::new(), Vec::new());
@@ -26,10 +27,10 @@ impl Member {
         for (name, lease) in &self.leases {
             match &lease.state {
                 State::Dead(epoch) if !lease.is_wanted(self.now) || !eligible => {
-                    release.push(Held { lease: name.clone(), epoch: *epoch });
+                    release.push(HeldLease { lease: name.clone(), epoch: *epoch });
                 }
                 State::Dead(epoch) if mint.is_some() => mints.push(Claim::new(name.clone(), *epoch)),
-                State::Apart if mint.is_some() && self.take_at(lease) <= self.now => {
+                State::NotHeld if mint.is_some() && self.take_at(lease) <= self.now => {
                     let epoch = lease.row.as_ref().map_or(Epoch(0), |row| row.epoch);
                     takes.push(Claim::new(name.clone(), epoch));
                 }
@@ -44,15 +45,15 @@ impl Member {
         self.take(takes, effects);
     }
 
-    /// As heirs we look more often; all that is due is one question.
+    /// Reads all lease rows that are due, in one request. A successor reads its rows more often.
     fn look(&mut self, effects: &mut Vec<Effect>) {
-        self.look_as_heir();
-        self.look_for_warmth();
+        self.look_as_successor();
+        self.look_for_warm_successors();
         let now = self.now;
         let due: Vec<Name> = self
             .leases
             .iter()
-            .filter(|(_, lease)| lease.look_at <= now && !lease.looking && self.is_looked_at(lease))
+            .filter(|(_, lease)| lease.look_at <= now && !lease.looking && self.should_look(lease))
             .map(|(name, _)| name.clone())
             .collect();
         if due.is_empty() {
@@ -63,12 +64,12 @@ impl Member {
                 (lease.looking, lease.look_at) = (true, Moment::FAR);
             }
         }
-        self.call(Asked::Look(due.clone()), Request::Look { leases: due }, effects);
+        self.call(CallKind::Look(due.clone()), Request::Look { leases: due }, effects);
     }
 
-    fn is_looked_at(&self, lease: &Lease) -> bool {
+    fn should_look(&self, lease: &Lease) -> bool {
         match lease.state {
-            State::Apart => lease.wanted && self.may_look(lease),
+            State::NotHeld => lease.wanted && self.may_look(lease),
             State::Unknown | State::Held(_) => true,
             _ => false,
         }
@@ -80,13 +81,13 @@ impl Member {
         }
     }
 
-    pub(super) fn release(&mut self, held: Vec<Held>, cause: &'static str, effects: &mut Vec<Effect>) {
+    pub(super) fn release(&mut self, held: Vec<HeldLease>, cause: &'static str, effects: &mut Vec<Effect>) {
         let Some(node) = self.node.filter(|_| !held.is_empty()) else { return };
         let names = held.iter().map(|held| held.lease.clone()).collect();
-        self.call(Asked::Release(names), Request::Release { node, held, cause: cause.into() }, effects);
+        self.call(CallKind::Release(names), Request::Release { node, held, cause: cause.into() }, effects);
     }
 
-    /// To itself, under a new epoch.
+    /// Hands the leases over to this node itself, which mints new epochs.
     fn mint(&mut self, claims: Vec<Claim>, effects: &mut Vec<Effect>) {
         let (Some(node), Some(mint)) = (self.node, self.lineage.mint(self.now)) else { return };
         if claims.is_empty() {
@@ -98,18 +99,18 @@ impl Member {
                 lease.state = State::Minting(lease.term().cloned());
             }
         }
-        let request = Request::HandOver { node, heir: node, claims, cause: "minted anew".into(), mint };
-        self.call(Asked::Mint(names), request, effects);
+        let request = Request::HandOver { node, successor: node, claims, cause: "minted anew".into(), mint };
+        self.call(CallKind::Mint(names), request, effects);
     }
 
     pub(super) fn mint_above(&mut self, name: &Name, floor: Epoch, effects: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get_mut(name) else { return };
         let State::Held(term) = &lease.state else { return };
         let epoch = term.epoch();
-        lease.give = Give::No;
+        lease.transfer = Transfer::Idle;
         if self.lineage.mint(self.now).is_none() {
-            // Whoever asked does nothing before it has one.
-            return self.lose(name, State::Dead(epoch), "no epoch can be minted at present", effects);
+            // The work that needs a new epoch cannot continue without it.
+            return self.lose(name, State::Dead(epoch), "no epoch can be minted now", effects);
         }
         self.mint(vec![Claim { floor, ..Claim::new(name.clone(), epoch) }], effects);
     }
@@ -122,12 +123,12 @@ impl Member {
         let names: Vec<Name> = claims.iter().map(|claim| claim.lease.clone()).collect();
         names.iter().for_each(|name| self.set_state(name, State::Taking));
         let request = Request::Take { node, claims, cause: "free".into(), mint };
-        self.call(Asked::Take(names), request, effects);
+        self.call(CallKind::Take(names), request, effects);
     }
 
-    pub(super) fn looked(
+    pub(super) fn on_look_reply(
         &mut self,
-        sent: &Sent,
+        sent: &PendingCall,
         names: &[Name],
         result: Result<Reply, Failure>,
         effects: &mut Vec<Effect>,
@@ -150,18 +151,18 @@ impl Member {
         }
     }
 
-    pub(super) fn taken(&mut self, names: &[Name], result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+    pub(super) fn on_take_reply(&mut self, names: &[Name], result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
         let unanswered = result.is_err();
-        let won = self.won(result);
+        let won = self.won_leases(result);
         let again = self.now.after(self.retry_wait());
         for name in names {
             match won.iter().find(|held| held.lease == *name) {
                 Some(held) => self.hold(held, effects),
                 None => {
-                    let next = if unanswered { State::Unknown } else { State::Apart };
+                    let next = if unanswered { State::Unknown } else { State::NotHeld };
                     self.set_state(name, next);
                     if let Some(lease) = self.leases.get_mut(name) {
-                        // Whatever stood there was not so: it is read anew before anything else is tried.
+                        // The known row was wrong: read it again before the next try.
                         (lease.row, lease.free_since, lease.look_at) = (None, None, again);
                     }
                 }
@@ -169,20 +170,20 @@ impl Member {
         }
     }
 
-    pub(super) fn minted(&mut self, names: &[Name], result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+    pub(super) fn on_mint_reply(&mut self, names: &[Name], result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
         let unanswered = result.is_err();
-        let won = self.won(result);
+        let won = self.won_leases(result);
         for name in names {
             match won.iter().find(|held| held.lease == *name) {
                 Some(held) => self.hold(held, effects),
-                // Unknown whether a new epoch was minted: the old one may be gone.
+                // It is unknown whether a new epoch was minted: the old one may be invalid.
                 None if unanswered => {
-                    self.lose(name, State::Unknown, "the store did not say whether it minted", effects);
+                    self.lose(name, State::Unknown, "the store did not confirm the new epoch", effects);
                 }
                 None => self.lose(name, State::Unknown, "the lease has another holder", effects),
             }
         }
-        // Not at once: a store that refuses for its own reasons would be asked without end.
+        // Not at once: otherwise a store that keeps refusing would be asked in a busy loop.
         let again = self.now.after(self.retry_wait());
         for name in names.iter().filter(|name| won.iter().all(|held| held.lease != **name)) {
             if let Some(lease) = self.leases.get_mut(name) {
@@ -191,17 +192,17 @@ impl Member {
         }
     }
 
-    fn hold(&mut self, held: &Held, effects: &mut Vec<Effect>) {
+    fn hold(&mut self, held: &HeldLease, effects: &mut Vec<Effect>) {
         let (Some(node), Some(lease)) = (self.node, self.leases.get_mut(&held.lease)) else { return };
         if let Some(before) = lease.term() {
             before.end();
         }
-        let row = Row { epoch: held.epoch, holder: Some(node), heir: None, heir_is_warm: false, free: false };
-        lease.became(row, self.now);
-        (lease.give, lease.look_at, lease.asked) = (Give::No, Moment::FAR, None);
-        self.heir_of.remove(&held.lease);
-        // Won, but nobody may act under it: minted anew, or released, once that is better.
-        let doubtful = self.lineage.is_doubtful() || self.pulse.is_deaf();
+        let row = Row { epoch: held.epoch, holder: Some(node), successor: None, successor_is_warm: false, free: false };
+        lease.set_row(row, self.now);
+        (lease.transfer, lease.look_at, lease.transfer_request) = (Transfer::Idle, Moment::FAR, None);
+        self.successor_of.remove(&held.lease);
+        // Won, but not usable now. It gets a new epoch, or is released, once the reason has gone.
+        let doubtful = self.lineage.forbids_use() || self.watchdog.is_stalled();
         if !self.trust.holds(self.now) || doubtful || !lease.is_wanted(self.now) {
             lease.state = State::Dead(held.epoch);
             return;
@@ -215,45 +216,45 @@ impl Member {
         }
     }
 
-    /// What a take or a mint has won; why not, if nothing.
-    pub(super) fn won(&mut self, result: Result<Reply, Failure>) -> Vec<Held> {
+    /// The leases that a take, a mint or a hand-over has won. If there are none, follows the store's reason.
+    pub(super) fn won_leases(&mut self, result: Result<Reply, Failure>) -> Vec<HeldLease> {
         match result {
             Ok(Reply::Taken(won)) => return won,
             Ok(Reply::Refused(Refusal::Early { wait_ms })) => {
-                self.lineage.not_before(self.now.after(std::time::Duration::from_millis(wait_ms)));
+                self.lineage.delay_minting(self.now.after(std::time::Duration::from_millis(wait_ms)));
             }
-            // The next beat tells what stands.
+            // The next heartbeat reply shows the current state.
             Ok(Reply::Refused(Refusal::Lineage | Refusal::Hold | Refusal::Unfit)) => {
                 let wait = self.retry_wait();
-                self.trust.sooner(self.now.after(wait));
+                self.trust.heartbeat_by(self.now.after(wait));
             }
             _ => {}
         }
         Vec::new()
     }
 
-    pub(super) fn released(&mut self, names: &[Name], result: &Result<Reply, Failure>) {
+    pub(super) fn on_release_reply(&mut self, names: &[Name], result: &Result<Reply, Failure>) {
         for name in names {
             let answered = matches!(result, Ok(Reply::Released(_)));
-            self.set_state(name, if answered { State::Apart } else { State::Unknown });
+            self.set_state(name, if answered { State::NotHeld } else { State::Unknown });
             if let Some(lease) = self.leases.get_mut(name) {
                 (lease.row, lease.free_since, lease.look_at) = (None, None, self.now.after(self.config.heartbeat / 2));
             }
         }
     }
 
-    /// When something is due by itself.
+    /// When a lease needs attention without an input.
     pub(super) fn leases_wake_at(&self) -> Moment {
-        let mut at = if self.heir_of.is_empty() { Moment::FAR } else { self.look_as_heir_at };
+        let mut at = if self.successor_of.is_empty() { Moment::FAR } else { self.look_as_successor_at };
         let mint_at = self.lineage.mint_at();
         for lease in self.leases.values() {
-            if !lease.looking && self.is_looked_at(lease) {
+            if !lease.looking && self.should_look(lease) {
                 at = at.min(lease.look_at);
             }
             match lease.state {
-                State::Apart => at = at.min(self.take_at(lease).max(mint_at)),
+                State::NotHeld => at = at.min(self.take_at(lease).max(mint_at)),
                 State::Dead(_) => at = at.min(mint_at),
-                State::Held(_) => at = at.min(self.give_wake_at(lease)),
+                State::Held(_) => at = at.min(self.transfer_wake_at(lease)),
                 _ => {}
             }
         }

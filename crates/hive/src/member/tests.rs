@@ -1,4 +1,4 @@
-//! The rules one by one, with a store that the test plays itself, on a clock that the test moves.
+//! Tests of single rules. The test plays the store and moves the clock.
 
 mod duty;
 mod heartbeat;
@@ -8,7 +8,7 @@ mod shards;
 use uuid::Uuid;
 
 use super::*;
-use crate::contract::{Counts, Head, LeaseRow, NodeRow, Queen, Status, Watched};
+use crate::contract::{Counts, Head, LeaseRow, NodeRow, Queen, Status, WatchedNode};
 
 pub const DUTY: &str = "duty/report";
 
@@ -22,15 +22,15 @@ pub const ME: u128 = 1;
 pub struct Table {
     pub member: Member,
     pub now: Moment,
-    /// Asked and not answered yet.
-    pub asked: Vec<(u64, Request)>,
+    /// Requests that are not answered yet.
+    pub in_flight: Vec<(u64, Request)>,
     pub effects: Vec<Effect>,
     pub head: Head,
     pub nodes: Vec<NodeRow>,
     pub leases: Vec<LeaseRow>,
-    pub soonest: Vec<Watched>,
+    pub soonest: Vec<WatchedNode>,
     pub queen: Option<Queen>,
-    pub heir_of: Vec<Name>,
+    pub successor_of: Vec<Name>,
 }
 
 impl Table {
@@ -53,27 +53,27 @@ impl Table {
         let mut table = Table {
             member: Member::new(config),
             now: Moment::from_millis(1_000_000),
-            asked: Vec::new(),
+            in_flight: Vec::new(),
             effects: Vec::new(),
             head,
             nodes: vec![node(ME)],
             leases: Vec::new(),
             soonest: Vec::new(),
             queen: None,
-            heir_of: Vec::new(),
+            successor_of: Vec::new(),
         };
         table.step(Input::Identity(id(ME)));
         table
     }
 
-    /// What it does, apart from questions, which stand in `asked`.
+    /// Returns the member's effects. Requests go to `in_flight`, and published state to `effects`.
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.member.step(input, self.now, &mut effects);
         let mut others = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Call { call, request, .. } => self.asked.push((call, request)),
+                Effect::Call { call, request, .. } => self.in_flight.push((call, request)),
                 Effect::Engaged(_) | Effect::Limits(_) | Effect::Trust(_) | Effect::Changed { .. } => {
                     self.effects.push(effect);
                 }
@@ -83,7 +83,7 @@ impl Table {
         others
     }
 
-    /// Nothing may be asked for again and again.
+    /// Moves the clock.
     pub fn pass(&mut self, millis: u64) -> Vec<Effect> {
         self.now = self.now.after(Duration::from_millis(millis));
         self.head.hive_ms += millis;
@@ -91,14 +91,14 @@ impl Table {
     }
 
     pub fn reply(&mut self, wanted: impl Fn(&Request) -> bool, result: Result<Reply, Failure>) -> Vec<Effect> {
-        let at = self.asked.iter().position(|(_, request)| wanted(request));
-        let at = at.unwrap_or_else(|| panic!("no such question in {:?}", self.asked));
-        let (call, _) = self.asked.remove(at);
+        let at = self.in_flight.iter().position(|(_, request)| wanted(request));
+        let at = at.unwrap_or_else(|| panic!("no such request in {:?}", self.in_flight));
+        let (call, _) = self.in_flight.remove(at);
         self.step(Input::Answer { call, result })
     }
 
     pub fn request(&self, wanted: impl Fn(&Request) -> bool) -> Option<&Request> {
-        self.asked.iter().map(|(_, request)| request).find(|request| wanted(request))
+        self.in_flight.iter().map(|(_, request)| request).find(|request| wanted(request))
     }
 
     pub fn status(&self) -> Status {
@@ -107,25 +107,25 @@ impl Table {
             member: true,
             renewed: true,
             queen: self.queen.clone(),
-            heir_of: self.heir_of.clone(),
+            successor_of: self.successor_of.clone(),
             soonest: self.soonest.clone(),
             ahead: false,
         }
     }
 
-    /// The beat under way is answered, as things stand.
-    pub fn beaten(&mut self) -> Vec<Effect> {
+    /// Answers the heartbeat in flight with the current state.
+    pub fn answer_heartbeat(&mut self) -> Vec<Effect> {
         let status = self.status();
         self.reply(is_beat, Ok(Reply::Beat(Box::new(status))))
     }
 
-    pub fn seen(&mut self) -> Vec<Effect> {
+    pub fn answer_view(&mut self) -> Vec<Effect> {
         let view = View { head: self.head.clone(), nodes: self.nodes.clone(), leases: self.leases.clone() };
         self.reply(is_view, Ok(Reply::View(Box::new(view))))
     }
 
-    pub fn looked(&mut self) -> Vec<Effect> {
-        let Some(Request::Look { leases }) = self.request(is_look).cloned() else { panic!("{:?}", self.asked) };
+    pub fn answer_look(&mut self) -> Vec<Effect> {
+        let Some(Request::Look { leases }) = self.request(is_look).cloned() else { panic!("{:?}", self.in_flight) };
         for name in &leases {
             if !self.leases.iter().any(|row| row.name == *name) {
                 self.leases.push(row(name, 0, None));
@@ -136,15 +136,15 @@ impl Table {
         self.reply(is_look, Ok(Reply::Leases { hive_ms: self.head.hive_ms, leases }))
     }
 
-    /// A take or hand-over is granted in full, under this epoch.
-    pub fn granted(&mut self, wanted: fn(&Request) -> bool, epoch: u64) -> Vec<Effect> {
+    /// Grants all leases of a take or hand-over, under this epoch.
+    pub fn grant(&mut self, wanted: fn(&Request) -> bool, epoch: u64) -> Vec<Effect> {
         let Some(Request::Take { claims, .. } | Request::HandOver { claims, .. }) = self.request(wanted).cloned()
         else {
-            panic!("{:?}", self.asked)
+            panic!("{:?}", self.in_flight)
         };
-        let held: Vec<Held> =
-            claims.iter().map(|claim| Held { lease: claim.lease.clone(), epoch: Epoch(epoch) }).collect();
-        for Held { lease, .. } in &held {
+        let held: Vec<HeldLease> =
+            claims.iter().map(|claim| HeldLease { lease: claim.lease.clone(), epoch: Epoch(epoch) }).collect();
+        for HeldLease { lease, .. } in &held {
             self.leases.retain(|row| row.name != *lease);
             self.leases.push(row(lease, epoch, Some(ME)));
         }
@@ -152,12 +152,12 @@ impl Table {
         self.reply(wanted, Ok(Reply::Taken(held)))
     }
 
-    /// Joined, beaten, and knows the view.
+    /// Lets the member join, send a heartbeat, and read the view.
     pub fn join(&mut self) {
         let status = self.status();
         self.reply(|request| matches!(request, Request::Join { .. }), Ok(Reply::Joined(Box::new(status))));
-        self.beaten();
-        self.seen();
+        self.answer_heartbeat();
+        self.answer_view();
     }
 
     /// A member that holds the duty under epoch 5.
@@ -165,8 +165,8 @@ impl Table {
         let mut table = Table::new();
         table.step(Input::Want(DUTY.into()));
         table.join();
-        table.looked();
-        let effects = table.granted(is_take, 5);
+        table.answer_look();
+        let effects = table.grant(is_take, 5);
         assert!(matches!(&effects[..], [Effect::Granted(term)] if term.epoch() == Epoch(5)), "{effects:?}");
         table
     }
@@ -197,16 +197,16 @@ pub fn row(name: &str, epoch: u64, holder: Option<u128>) -> LeaseRow {
         name: name.into(),
         epoch: Epoch(epoch),
         holder: holder.map(id),
-        heir: None,
+        successor: None,
         since_ms: 0,
         cause: String::new(),
         free: holder.is_none(),
-        heir_is_warm: false,
+        successor_is_warm: false,
     }
 }
 
-pub fn watched(n: u128, beat: u64, expires_ms: u64) -> Watched {
-    Watched { id: id(n), beat, heartbeat_ms: 2_000, ttl_ms: 6_000, expires_ms, dead: false }
+pub fn watched(n: u128, beat: u64, expires_ms: u64) -> WatchedNode {
+    WatchedNode { id: id(n), beat, heartbeat_ms: 2_000, ttl_ms: 6_000, expires_ms, dead: false }
 }
 
 pub fn counts(engaged: u64, counted_ms: u64) -> Counts {
@@ -237,13 +237,13 @@ pub fn is_take(request: &Request) -> bool {
     matches!(request, Request::Take { .. })
 }
 
-/// A hand-over to itself.
+/// A hand-over of a node to itself.
 pub fn is_mint(request: &Request) -> bool {
-    matches!(request, Request::HandOver { heir, node, .. } if heir == node)
+    matches!(request, Request::HandOver { successor, node, .. } if successor == node)
 }
 
-pub fn is_give(request: &Request) -> bool {
-    matches!(request, Request::HandOver { heir, node, .. } if heir != node)
+pub fn is_transfer(request: &Request) -> bool {
+    matches!(request, Request::HandOver { successor, node, .. } if successor != node)
 }
 
 pub fn is_release(request: &Request) -> bool {

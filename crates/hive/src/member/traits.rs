@@ -1,20 +1,20 @@
-//! What others may know of a node before it does anything: read from its meta data, written when it joined.
+//! What other nodes know of a node from its meta data, which it writes when it joins.
 //!
-//! `{"weight": 100, "sources": ["shop"], "pin": {"shop": "0-15,20"}}`, all of them optional. Fields of newer versions are
-//! passed over; a field that makes no sense counts as absent.
+//! `{"weight": 100, "sources": ["shop"], "pin": {"shop": "0-15,20"}}`, all fields optional. Fields of newer releases
+//! are ignored; a field that makes no sense counts as absent.
 
 use std::collections::BTreeMap;
 
 use honeyflow_event::Name;
 use serde::Deserialize;
 
-/// Of a node that says nothing: so that others may be given less.
+/// The weight of a node that gives none. It is above 1, so that other nodes can be given less.
 pub const WEIGHT: u32 = 100;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Traits {
     pub weight: u32,
-    /// Whose shards it takes; of all, if it does not say.
+    /// The sources whose shards it takes; `None` = all sources.
     sources: Option<Vec<String>>,
     pins: BTreeMap<String, String>,
 }
@@ -56,7 +56,7 @@ impl Traits {
 fn range(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
     let (first, last) = text.trim().split_once('-').unwrap_or((text.trim(), text.trim()));
     let (first, last) = (first.trim().parse().ok()?, last.trim().parse::<u32>().ok()?);
-    // Nobody has more; a slip of the keyboard must not fill the memory.
+    // No source has more shards; a typing error must not fill the memory.
     (last < 65_536).then_some(first..=last)
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hv_57_pins_and_weight_are_read_from_what_a_node_says_of_itself() {
+    fn hv_57_pins_and_weight_are_read_from_the_meta_data() {
         let traits = Traits::read(r#"{"weight": 7, "pin": {"shop": "0-2, 9"}, "sources": ["shop"], "new": [1]}"#);
         assert_eq!(traits.weight, 7);
         assert_eq!(traits.pinned("shop"), [0, 1, 2, 9].map(|n| shard_lease("shop", n)));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn hv_18_what_makes_no_sense_counts_as_absent() {
+    fn hv_18_a_field_that_makes_no_sense_counts_as_absent() {
         for meta in ["", "{}", "[]", r#"{"weight": "much", "pin": 3, "sources": {}}"#, r#"{"weight": -1}"#] {
             let traits = Traits::read(meta);
             assert!(traits.weight == WEIGHT && traits.takes("shop") && traits.pinned("shop").is_empty(), "{meta}");

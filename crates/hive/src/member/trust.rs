@@ -1,23 +1,24 @@
 //! Membership and trust.
 //!
-//! | phase    | hearing  | input                         | next            | effect                              |
+//! | phase    | contact  | input                         | next            | effect                              |
 //! |----------|----------|-------------------------------|-----------------|-------------------------------------|
-//! | out      |          | an identity, and it is time   | joining         | call Join                           |
-//! | joining  |          | Joined                        | in, good        | a beat at once                      |
+//! | out      |          | an identity, and join due     | joining         | call Join                           |
+//! | joining  |          | Joined                        | in, good        | a heartbeat at once                 |
 //! | joining  |          | known, failed, unanswered     | out             | a fresh identity, later             |
 //! | joining  |          | refused for good              | gone            | Refused                             |
-//! | in       | good     | beat due                      |                 | call Beat                           |
-//! | in       | good     | beat answered                 |                 | trust = start of that beat + 0.8 ttl |
-//! | in       | good     | trust has run out             | deaf            | every term dies                     |
-//! | in       | deaf     | beat due                      |                 | call Beat, read-only                |
-//! | in       | deaf     | read-only beat answered       | renewing        | a writing beat at once              |
-//! | in       | renewing | beat answered in time         | good            | leases go on under new epochs       |
-//! | in       | renewing | beat failed                   | deaf            |                                     |
-//! | in       | any      | "not a member"                | out             | Buried, a fresh identity            |
+//! | in       | good     | heartbeat due                 |                 | call Beat                           |
+//! | in       | good     | heartbeat answered            |                 | trust = start of that heartbeat + 0.8 ttl |
+//! | in       | good     | trust has run out             | lost            | every term dies                     |
+//! | in       | lost     | heartbeat due                 |                 | call Beat, read-only                |
+//! | in       | lost     | read-only heartbeat answered  | renewing        | a writing heartbeat at once         |
+//! | in       | renewing | heartbeat answered in time    | good            | leases continue under new epochs    |
+//! | in       | renewing | heartbeat failed              | lost            |                                     |
+//! | in       | any      | "not a member"                | out             | Removed, a fresh identity           |
 //! | in       | any      | leave                         | leaving → gone  | see [`super::leave`]                |
 //!
-//! Reply times never count. A node that cannot hear must not hold its leases for ever, so it asks without renewing until
-//! it is answered. What comes late is judged after trust was: it revives nothing.
+//! Trust counts from when a heartbeat was sent, never from when its reply came. A node that gets no replies must not
+//! hold its leases for ever, so it asks without renewing its row until it is answered. Trust is checked before a reply
+//! is handled, so a late reply cannot revive a dead term.
 
 use honeyflow_runtime::Moment;
 
@@ -31,64 +32,64 @@ pub(super) enum Phase {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hearing {
+pub(super) enum Contact {
     Good,
-    Deaf,
+    Lost,
     Renewing,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Trust {
     pub phase: Phase,
-    pub hearing: Hearing,
+    pub contact: Contact,
     pub until: Moment,
-    /// When the next beat is due, or the next join.
-    pub beat_at: Moment,
-    /// When the last beat was sent.
-    pub beaten_at: Moment,
-    /// When the last beat was answered.
-    pub heard_at: Option<Moment>,
+    /// When the next heartbeat or join is due.
+    pub heartbeat_at: Moment,
+    /// When the last heartbeat was sent.
+    pub sent_at: Moment,
+    /// When the last heartbeat was answered.
+    pub answered_at: Option<Moment>,
 }
 
 impl Trust {
     pub fn new() -> Trust {
         Trust {
             phase: Phase::Out,
-            hearing: Hearing::Good,
+            contact: Contact::Good,
             until: Moment::default(),
-            beat_at: Moment::default(),
-            beaten_at: Moment::default(),
-            heard_at: None,
+            heartbeat_at: Moment::default(),
+            sent_at: Moment::default(),
+            answered_at: None,
         }
     }
 
     pub fn holds(&self, now: Moment) -> bool {
-        self.phase == Phase::In && self.hearing == Hearing::Good && now < self.until
+        self.phase == Phase::In && self.contact == Contact::Good && now < self.until
     }
 
-    /// True the first time that it is found to have run out.
-    pub fn runs_out(&mut self, now: Moment) -> bool {
-        let out = self.phase == Phase::In && self.hearing == Hearing::Good && now >= self.until;
+    /// Marks contact as lost once trust has run out. True only on that call.
+    pub fn expire(&mut self, now: Moment) -> bool {
+        let out = self.phase == Phase::In && self.contact == Contact::Good && now >= self.until;
         if out {
-            self.hearing = Hearing::Deaf;
-            self.beat_at = now;
+            self.contact = Contact::Lost;
+            self.heartbeat_at = now;
         }
         out
     }
 
     pub fn is_read_only(&self) -> bool {
-        self.hearing == Hearing::Deaf && !crate::planted::on("deaf node renews")
+        self.contact == Contact::Lost && !crate::planted::on("deaf node renews")
     }
 
-    /// A writing beat was answered: trusted from when it was sent, if that is not too late already.
-    pub fn renewed(&mut self, until: Moment, now: Moment) {
+    /// A writing heartbeat was answered: extends trust to `until`, unless that has passed already.
+    pub fn renew(&mut self, until: Moment, now: Moment) {
         self.until = self.until.max(until);
         if now < self.until {
-            self.hearing = Hearing::Good;
+            self.contact = Contact::Good;
         }
     }
 
-    pub fn sooner(&mut self, at: Moment) {
-        self.beat_at = self.beat_at.min(at);
+    pub fn heartbeat_by(&mut self, at: Moment) {
+        self.heartbeat_at = self.heartbeat_at.min(at);
     }
 }

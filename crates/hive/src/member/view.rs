@@ -1,38 +1,38 @@
-//! The hive as this node knows it: a snapshot, brought forward by events, at most once per beat.
+//! The members and leases as this node knows them: a snapshot, updated by events, at most once per heartbeat.
 //!
-//! | known         | told                                   | next                  | subscribers get       |
-//! |---------------|----------------------------------------|-----------------------|-----------------------|
-//! | nothing       | any version                            | ask for all           |                       |
-//! | version v     | the same                               |                       |                       |
-//! | version v     | another                                | ask for events past v |                       |
-//! | version v     | events v + 1 … w                       | version w             | these events          |
-//! | version v     | an event of a kind that is not known   | ask for all           |                       |
-//! | version v     | all, at w > v, or of another origin    | version w             | a fresh snapshot      |
-//! | version v     | the store is not the one it was        | ask for all           |                       |
-//! | version v     | all at w ≤ v, or events past another   | v                     | nothing: it is older  |
-//! | any           | by a server that is not recorded yet   | ask for all, later    | nothing: it may count again what it has lost |
+//! | known         | received                                   | next                   | subscribers get       |
+//! |---------------|--------------------------------------------|------------------------|-----------------------|
+//! | nothing       | any version                                | read the whole view    |                       |
+//! | version v     | the same version                           |                        |                       |
+//! | version v     | another version                            | read the events past v |                       |
+//! | version v     | events v + 1 … w                           | version w              | these events          |
+//! | version v     | an event of an unknown kind                | read the whole view    |                       |
+//! | version v     | whole view at w > v, or of another origin  | version w              | a fresh snapshot      |
+//! | version v     | the store was replaced                     | read the whole view    |                       |
+//! | version v     | whole view at w ≤ v, or events past another version | v             | nothing: it is older  |
+//! | any           | a reply of a server that is not recorded yet | read the whole view, later | nothing: it may have lost versions and use them again |
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::traits::Traits;
 use crate::contract::{Event, EventKind, Events, Head, LeaseRow, NodeId, NodeRow, Reply, Request, View};
 
-/// More than that, and the whole is read anew.
+/// With more events than this, the whole view is read instead.
 const EVENTS_MAX: u32 = 500;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownView {
     view: Option<Arc<View>>,
     traits: BTreeMap<NodeId, Traits>,
-    /// A beat has told of another version.
+    /// A heartbeat reply has shown another version.
     outdated: bool,
-    /// And it has been asked for.
-    asked: bool,
-    /// The store is not the one it was: only all of it says what stands.
+    /// The request to read it was sent since that reply.
+    requested: bool,
+    /// The store was replaced or restored: only the whole view can be trusted.
     doubted: bool,
 }
 
-/// What a reply has changed.
+/// The change that a reply has brought.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum News {
     Nothing,
@@ -40,7 +40,7 @@ pub(super) enum News {
     Events(Vec<Event>),
 }
 
-impl Known {
+impl KnownView {
     pub fn view(&self) -> Option<&Arc<View>> {
         self.view.as_ref()
     }
@@ -66,29 +66,29 @@ impl Known {
         self.traits.get(&id)
     }
 
-    /// It is known, and no beat has told of anything later.
+    /// Whether the view is known and no heartbeat reply has shown a later version.
     pub fn is_current(&self) -> bool {
         self.view.is_some() && !self.outdated
     }
 
-    pub fn told(&mut self, version: u64) {
+    pub fn on_version(&mut self, version: u64) {
         self.outdated = self.view.is_none() || self.doubted || self.version() != version;
-        self.asked = false;
+        self.requested = false;
     }
 
-    /// Events past a version of another history would be others: the next question is for all.
+    /// Makes the next request read the whole view: events past a version of another history would be wrong.
     pub fn doubt(&mut self) {
-        (self.doubted, self.outdated, self.asked) = (true, true, false);
+        (self.doubted, self.outdated, self.requested) = (true, true, false);
     }
 
-    pub fn asked(&mut self) {
-        self.asked = true;
+    pub fn mark_requested(&mut self) {
+        self.requested = true;
     }
 
-    pub fn question(&self) -> Option<Request> {
+    pub fn next_request(&self) -> Option<Request> {
         let events = Request::Events { after: self.version(), max: EVENTS_MAX };
         let known = self.view.is_some() && !self.doubted;
-        (self.outdated && !self.asked).then_some(if known { events } else { Request::View })
+        (self.outdated && !self.requested).then_some(if known { events } else { Request::View })
     }
 
     pub fn read(&mut self, reply: Reply) -> News {
@@ -103,7 +103,7 @@ impl Known {
         }
         match reply {
             Reply::View(whole) => self.replace(*whole),
-            Reply::Events(events) => self.bring_forward(*events),
+            Reply::Events(events) => self.apply_events(*events),
             _ => News::Nothing,
         }
     }
@@ -123,8 +123,8 @@ impl Known {
         News::Whole
     }
 
-    fn bring_forward(&mut self, news: Events) -> News {
-        // Of a newer version: what else it has changed is not known here.
+    fn apply_events(&mut self, news: Events) -> News {
+        // A newer release wrote it: what else it has changed is unknown here.
         if news.events.iter().any(|event| event.kind == EventKind::Unknown) {
             self.doubt();
             return News::Nothing;
@@ -160,7 +160,7 @@ impl Known {
         News::Events(news.events)
     }
 
-    /// The shards of a source that somebody has made, as far as they are known: rows are made without an event.
+    /// The known shards of a source. The list may be incomplete, because rows are created without an event.
     pub fn shards_of(&self, source: &str) -> Vec<u32> {
         let prefix = format!("shard/{source}/");
         let number = |lease: &LeaseRow| lease.name.strip_prefix(&prefix)?.parse().ok();

@@ -19,7 +19,7 @@ fn free(count: usize) -> Vec<Shard> {
     (0..count).map(|n| Shard { lease: lease(n), holder: None, pinned_only: false }).collect()
 }
 
-/// The rows after everybody has got what it should have.
+/// The rows after every node has got the shards it should own.
 fn settle(nodes: &[Candidate], shards: &[Shard]) -> Vec<Shard> {
     let owners = place(nodes, shards);
     shards
@@ -37,7 +37,7 @@ fn moved(before: &[Shard], after: &[Shard]) -> usize {
     before.iter().zip(after).filter(|(a, b)| a.holder != b.holder).count()
 }
 
-/// As other implementations of the hash have them: another binary must come to the same places.
+/// The values of other implementations of the hash: another binary must compute the same placement.
 #[test]
 fn hv_53_scores_have_fixed_values() {
     assert_eq!(score("", None, ""), xxh64(&[0], 0));
@@ -72,7 +72,7 @@ fn hv_53_a_join_and_a_leave_move_no_more_than_that_nodes_share() {
         shards.iter_mut().filter(|shard| shard.holder == Some(gone)).for_each(|shard| shard.holder = None);
         let after = settle(&nodes, &shards);
         let stayed = shards.iter().zip(&after).filter(|(a, b)| a.holder.is_some() && a.holder != b.holder).count();
-        assert_eq!(stayed, 0, "nobody else's shard moves");
+        assert_eq!(stayed, 0, "no shard of another node moves");
         assert!(moved(&shards, &after) <= share);
         shards = after;
     }
@@ -87,34 +87,37 @@ fn hv_53_weights_are_followed_and_none_means_none() {
 }
 
 #[test]
-fn hv_53_nodes_of_one_name_are_told_apart() {
+fn hv_53_nodes_with_the_same_name_are_distinguished() {
     let nodes: Vec<Candidate> = (1..=2).map(|n| Candidate { name: "same".into(), ..node(n) }).collect();
     assert_eq!(counts(&nodes, &settle(&nodes, &free(64))), [32, 32]);
 }
 
 #[test]
-fn hv_57_pinned_nodes_take_theirs_and_only_these() {
+fn hv_57_pinned_nodes_take_their_pinned_shards_and_no_others() {
     let pinned = |n, range: std::ops::Range<usize>| Candidate { pinned: range.map(lease).collect(), ..node(n) };
     let nodes = vec![pinned(1, 0..16), node(2), node(3)];
     let shards = settle(&nodes, &free(64));
     assert!(shards[..16].iter().all(|shard| shard.holder == Some(id(1))));
     assert_eq!(counts(&nodes, &shards), [16, 24, 24]);
-    // Two pinned to one: the lease decides.
+    // If two nodes are pinned to one shard, the lease decides.
     let both = vec![pinned(1, 0..16), pinned(4, 0..16)];
     let after = settle(&both, &shards);
     assert!(after[..16].iter().all(|shard| shard.holder == Some(id(1))));
     assert!(after[16..].iter().all(|shard| shard.holder.is_none()), "pinned nodes take no others");
 }
 
-/// HV-56, HV-57: a missing static owner stops nobody else.
+/// HV-56, HV-57: a missing pinned owner stops no other node.
 #[test]
 fn one_missing_static_owner_stops_all() {
     let others = vec![node(2), node(3)];
     let mut shards = free(64);
-    assert!(settle(&others, &shards).iter().all(|shard| shard.holder.is_some()), "others take what it was pinned to");
+    assert!(
+        settle(&others, &shards).iter().all(|shard| shard.holder.is_some()),
+        "others take the shards it was pinned to"
+    );
     shards[..16].iter_mut().for_each(|shard| shard.pinned_only = true);
     let after = settle(&others, &shards);
-    assert!(after[..16].iter().all(|shard| shard.holder.is_none()), "it waits where the pin says so");
+    assert!(after[..16].iter().all(|shard| shard.holder.is_none()), "the shard waits if it is pinned only");
     assert!(after[16..].iter().all(|shard| shard.holder.is_some()));
 }
 
@@ -126,7 +129,7 @@ fn hv_94_a_thousand_nodes_are_placed() {
 }
 
 proptest! {
-    /// Whatever the rows say: everybody within its quota, every shard placed, and once so nothing moves.
+    /// For any rows: each node is within its quota, every shard is placed, and a second placement moves nothing.
     #[test]
     fn hv_53_placement_is_even_complete_and_stable(
         weights in proptest::collection::vec(0_u32..5, 1..12),

@@ -1,28 +1,31 @@
-//! What has happened in this process's part of a hive, for metrics. Counted where it is carried out, read by anyone.
+//! Counts what has happened on this node, for metrics. The heartbeat thread counts; any thread may read.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use honeyflow_event::Name;
 
-use crate::contract::{Event, EventKind, NodeId};
+use crate::{
+    codes,
+    contract::{Event, EventKind, NodeId},
+};
 
-/// Causes are few; a store that tells of more is not believed.
+/// There are few causes. More of them are not counted, to bound the memory.
 const CAUSES_MAX: usize = 32;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Answered beats, and how long they took together.
+    /// Answered heartbeats, and how long they took in total.
     pub beats: u64,
     pub beats_took: Duration,
-    /// Terms that began here, by the cause that stands in the lease.
+    /// Terms that began on this node, by the cause in the lease row.
     pub terms: BTreeMap<Name, u64>,
-    /// Nodes that were buried, by whomever.
-    pub burials: u64,
+    /// Expired members that any node has removed.
+    pub removals: u64,
     /// Writes under a fence of this node that a store has refused.
     pub fences_refused: u64,
-    /// Leases that were lost while whoever worked under them did not stop in time.
+    /// Lost leases whose work did not stop in time.
     pub unstopped: u64,
-    /// Steps of the store's clock that were seen.
+    /// Steps of the store's clock that this node noticed.
     pub clock_steps: u64,
 }
 
@@ -33,14 +36,14 @@ impl Counters {
     }
 
     pub(super) fn notice(&mut self, code: &str) {
-        self.clock_steps += u64::from(code == "clock-step");
+        self.clock_steps += u64::from(code == codes::notice::CLOCK_STEP);
     }
 
-    /// `me`: whose terms are counted.
+    /// Counts events. `me`: the node whose terms are counted.
     pub(super) fn events(&mut self, events: &[Event], me: Option<NodeId>) {
         for event in events {
             match event.kind {
-                EventKind::Buried => self.burials += 1,
+                EventKind::Buried => self.removals += 1,
                 EventKind::Taken | EventKind::HandedOver if event.node.is_some() && event.node == me => {
                     self.term(&event.cause);
                 }

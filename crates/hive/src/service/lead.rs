@@ -1,15 +1,15 @@
-//! A singleton of one's own: runs where its lease is held, and nowhere else.
+//! Runs a duty of the program: work that runs only on the node that holds its lease.
 //!
-//! | while                        | then                                                                      |
-//! |------------------------------|---------------------------------------------------------------------------|
-//! | the lease is not ours        | wait                                                                      |
-//! | gained                       | the work begins, under the term                                            |
-//! | lost                         | the work is dropped where it waits; wait again                             |
-//! | minted anew                  | dropped, and begun under the new term                                      |
-//! | another node should have it  | dropped, then said to have been left                                       |
-//! | it fails and may be tried again | tried again with back-off for 10 s, then released; not taken for 30 s, or as long as it asks |
-//! | it fails for good, or ends   | released; that is the answer                                               |
-//! | lost, and it never waits     | half a second past its trust the program is told ([`super::Options::on_unstopped`]); the lease is released, should it be ours again, and not wanted until the work has stopped |
+//! | event                                | consequence                                                               |
+//! |--------------------------------------|---------------------------------------------------------------------------|
+//! | the lease is not held here           | wait                                                                      |
+//! | lease gained                         | the work starts under the term                                            |
+//! | lease lost                           | the work is dropped at its next await; wait again                         |
+//! | a new epoch was minted               | the work is dropped and starts again under the new term                   |
+//! | another node should hold the lease   | the work is dropped, then reported as ended                               |
+//! | the work fails and may be retried    | retried with back-off for 10 s, then released; not taken for 30 s, or as long as the failure asks |
+//! | the work fails for good, or ends     | the lease is released, and the result returned                            |
+//! | lease lost, but the work never awaits | half a second after its trust ended, the program is informed ([`super::Options::on_unstopped`]); the lease is released if this node gets it again, and not wanted until the work has stopped |
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,24 +20,24 @@ use super::{
     Hive,
     mailbox::{Change, Mailbox},
 };
-use crate::{contract::Held, member::Input, term::Term};
+use crate::{codes, contract::HeldLease, member::Input, term::Term};
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 const TRY_FOR: Duration = Duration::from_secs(10);
 const SIT_OUT: Duration = Duration::from_secs(30);
 
-/// What ends the work under a term.
-enum Ended<T> {
+/// Why the work under a term has ended.
+enum Outcome<T> {
     Done(Result<T, Failure>),
-    Again(Term),
+    NewTerm(Term),
     Lost,
     GivenUp,
-    Left(Held),
+    Left(HeldLease),
     Over,
 }
 
 impl Hive {
-    /// Runs `work` under the lease `duty/<name>` wherever it is held, until it ends once. Whatever it writes shows
+    /// Runs `work` on the node that holds the lease `duty/<name>`, until it ends once. Each write of the work must show
     /// [`Term::fence`].
     ///
     /// ```no_run
@@ -51,87 +51,87 @@ impl Hive {
     /// ```
     ///
     /// # Errors
-    /// What `work` answers, if it is not worth another try; or that this node is no member any more.
+    /// The failure of `work`, if it cannot be retried; or `not-a-member` once this node is no member any more.
     pub async fn lead<T, W>(&self, lease: &str, work: impl Fn(Term) -> W) -> Result<T, Failure>
     where
         W: Future<Output = Result<T, Failure>>,
     {
         let lease: Name = lease.into();
         if !lease.starts_with("duty/") {
-            let said = format!("lease {lease:?} is none that can be led: call it duty/<name>");
-            return Err(Failure::fatal("not-a-duty", said));
+            let message = format!("lease {lease:?} cannot be led: its name must be duty/<name>");
+            return Err(Failure::fatal(codes::NOT_A_DUTY, message));
         }
         let Some(mailbox) = self.shared.open_mailbox(&lease) else {
-            return Err(Failure::fatal("led-twice", format!("{lease} is led in this process already")));
+            return Err(Failure::fatal(codes::LED_TWICE, format!("this process already leads {lease}")));
         };
         let candidacy = Candidacy { hive: self, lease: &lease };
-        self.tell(Input::Want(lease.clone())).await;
+        self.send(Input::Want(lease.clone())).await;
         let mut granted = None;
         loop {
             let term = match granted.take() {
                 Some(term) => term,
-                None => gain(&mailbox).await.ok_or_else(over)?,
+                None => wait_for_term(&mailbox).await.ok_or_else(not_a_member)?,
             };
-            match self.under(term, &mailbox, &work).await {
-                Ended::Done(result) => {
+            match self.work_under(term, &mailbox, &work).await {
+                Outcome::Done(result) => {
                     drop(candidacy);
                     return result;
                 }
-                Ended::Again(term) => granted = Some(term),
-                Ended::Left(held) => self.tell(Input::Left(held)).await,
-                // Should it have come late, the lease is not wanted any more.
-                Ended::Lost => self.tell(Input::Want(lease.clone())).await,
-                Ended::GivenUp => {}
-                Ended::Over => return Err(over()),
+                Outcome::NewTerm(term) => granted = Some(term),
+                Outcome::Left(held) => self.send(Input::Left(held)).await,
+                // If the work stopped too late, the lease is no longer wanted: want it again.
+                Outcome::Lost => self.send(Input::Want(lease.clone())).await,
+                Outcome::GivenUp => {}
+                Outcome::Over => return Err(not_a_member()),
             }
         }
     }
 
-    async fn under<T, W>(&self, term: Term, mailbox: &Mailbox, work: &impl Fn(Term) -> W) -> Ended<T>
+    async fn work_under<T, W>(&self, term: Term, mailbox: &Mailbox, work: &impl Fn(Term) -> W) -> Outcome<T>
     where
         W: Future<Output = Result<T, Failure>>,
     {
-        let mut tried = Tried::default();
+        let mut streak = FailureStreak::default();
         loop {
             let began_at = self.shared.clock().now();
             let ended = tokio::select! {
                 biased;
-                ended = interrupted(mailbox) => return ended,
+                ended = wait_for_interruption(mailbox) => return ended,
                 result = work(term.clone()) => result,
             };
             let failure = match ended {
                 Err(failure) if matches!(failure.class, Class::Retry | Class::RetryAfter) => failure,
-                done => return Ended::Done(done),
+                done => return Outcome::Done(done),
             };
-            tracing::warn!(lease = %term.lease(), %failure, "a duty has failed and is tried again");
-            // Half a leader is none: others may have more luck.
-            let Some(wait) = tried.again(began_at, self.shared.clock().now(), failure.after) else {
+            tracing::warn!(lease = %term.lease(), %failure, "duty failed: it is retried, or left to another node");
+            // It keeps failing here: another node may have more success.
+            let Some(wait) = streak.next_wait(began_at, self.shared.clock().now(), failure.after) else {
                 let wait = SIT_OUT.max(failure.after.unwrap_or_default());
-                self.tell(Input::SitOut { lease: term.lease().clone(), wait }).await;
-                return Ended::GivenUp;
+                self.send(Input::SitOut { lease: term.lease().clone(), wait }).await;
+                return Outcome::GivenUp;
             };
             tokio::select! {
                 biased;
-                ended = interrupted(mailbox) => return ended,
+                ended = wait_for_interruption(mailbox) => return ended,
                 () = tokio::time::sleep(wait) => {}
             }
         }
     }
 }
 
-/// Failures one after the other, with no work to speak of in between.
+/// A series of failures, with less than [`TRY_FOR`] of work between two of them.
 #[derive(Default)]
-struct Tried {
+struct FailureStreak {
     since: Option<Moment>,
     times: u32,
 }
 
-impl Tried {
-    /// It has failed now: how long to wait before the next try, if there is to be one. What asks to be left alone for
-    /// longer than is left asks for another node.
-    fn again(&mut self, began_at: Moment, now: Moment, asked: Option<Duration>) -> Option<Duration> {
+impl FailureStreak {
+    /// Records a failure and returns how long to wait before the next try. `None` if there should be none: the time is
+    /// over, or the failure asks for a longer pause (`asked`) than the remaining time, so another node should try.
+    fn next_wait(&mut self, began_at: Moment, now: Moment, asked: Option<Duration>) -> Option<Duration> {
         if now.since(began_at) >= TRY_FOR {
-            *self = Tried::default();
+            *self = FailureStreak::default();
         }
         let since = *self.since.get_or_insert(now);
         let wait = BACKOFF.ceiling(self.times);
@@ -141,7 +141,7 @@ impl Tried {
     }
 }
 
-/// However it ends, the lease is not wanted any more.
+/// Withdraws this node as a candidate when it is dropped, however [`Hive::lead`] ends.
 struct Candidacy<'h> {
     hive: &'h Hive,
     lease: &'h Name,
@@ -153,7 +153,7 @@ impl Drop for Candidacy<'_> {
     }
 }
 
-async fn gain(mailbox: &Arc<Mailbox>) -> Option<Term> {
+async fn wait_for_term(mailbox: &Arc<Mailbox>) -> Option<Term> {
     loop {
         if let Change::Gained(term) = mailbox.next().await? {
             return Some(term);
@@ -161,17 +161,17 @@ async fn gain(mailbox: &Arc<Mailbox>) -> Option<Term> {
     }
 }
 
-async fn interrupted<T>(mailbox: &Mailbox) -> Ended<T> {
+async fn wait_for_interruption<T>(mailbox: &Mailbox) -> Outcome<T> {
     match mailbox.next().await {
-        Some(Change::Gained(term)) => Ended::Again(term),
-        Some(Change::Leave { held, .. }) => Ended::Left(held),
-        Some(Change::Lost { .. }) => Ended::Lost,
-        None => Ended::Over,
+        Some(Change::Gained(term)) => Outcome::NewTerm(term),
+        Some(Change::Leave { held, .. }) => Outcome::Left(held),
+        Some(Change::Lost { .. }) => Outcome::Lost,
+        None => Outcome::Over,
     }
 }
 
-fn over() -> Failure {
-    Failure::retry("not-a-member", "this node has left the hive, or was refused by it")
+fn not_a_member() -> Failure {
+    Failure::retry(codes::NOT_A_MEMBER, "this node has left the hive, or was refused by it")
 }
 
 #[cfg(test)]
@@ -184,29 +184,30 @@ mod tests {
 
     #[test]
     fn hv_47_ten_seconds_count_from_the_first_failure() {
-        let mut tried = Tried::default();
-        let first = tried.again(at(0), at(3_600), None);
+        let mut streak = FailureStreak::default();
+        let first = streak.next_wait(at(0), at(3_600), None);
         assert_eq!(first, Some(BACKOFF.ceiling(0)), "it ran for an hour before it failed");
-        assert!(tried.again(at(3_600), at(3_605), None).is_some_and(|wait| wait > BACKOFF.ceiling(0)));
-        assert_eq!(tried.again(at(3_609), at(3_610), None), None);
+        assert!(streak.next_wait(at(3_600), at(3_605), None).is_some_and(|wait| wait > BACKOFF.ceiling(0)));
+        assert_eq!(streak.next_wait(at(3_609), at(3_610), None), None);
     }
 
     #[test]
-    fn hv_47_work_that_went_well_for_long_begins_anew() {
-        let mut tried = Tried::default();
-        tried.again(at(0), at(1), None);
-        assert_eq!(tried.again(at(2), at(12), None), Some(BACKOFF.ceiling(0)));
-        assert!(tried.again(at(12), at(21), None).is_some());
-        assert_eq!(tried.again(at(21), at(22), None), None);
+    fn hv_47_ten_seconds_of_work_start_a_new_series_of_tries() {
+        let mut streak = FailureStreak::default();
+        streak.next_wait(at(0), at(1), None);
+        assert_eq!(streak.next_wait(at(2), at(12), None), Some(BACKOFF.ceiling(0)));
+        assert!(streak.next_wait(at(12), at(21), None).is_some());
+        assert_eq!(streak.next_wait(at(21), at(22), None), None);
     }
-    /// The lease is not kept over a pause that is longer than it would be tried for.
+
+    /// The node does not keep the lease during a pause that is longer than the time for tries.
     #[test]
     fn hv_47_a_long_pause_is_not_waited_out_under_the_lease() {
         let seconds = Duration::from_secs;
-        assert_eq!(Tried::default().again(at(0), at(1), Some(seconds(3))), Some(seconds(3)));
-        assert_eq!(Tried::default().again(at(0), at(1), Some(seconds(60))), None);
-        let mut tried = Tried::default();
-        tried.again(at(0), at(1), None);
-        assert_eq!(tried.again(at(1), at(9), Some(seconds(3))), None, "two seconds are left");
+        assert_eq!(FailureStreak::default().next_wait(at(0), at(1), Some(seconds(3))), Some(seconds(3)));
+        assert_eq!(FailureStreak::default().next_wait(at(0), at(1), Some(seconds(60))), None);
+        let mut streak = FailureStreak::default();
+        streak.next_wait(at(0), at(1), None);
+        assert_eq!(streak.next_wait(at(1), at(9), Some(seconds(3))), None, "two seconds are left");
     }
 }

@@ -1,6 +1,6 @@
-//! What happens to leases, for the one who works under them. Nothing is missed and nothing piles up: what a slow reader
-//! has not heard yet is replaced by what is true now. A loss has to be heard in time: whoever does not is still at work
-//! under a term that others may have by now.
+//! Delivers the changes of leases to the work that runs under them. No loss is missed and nothing piles up: newer
+//! changes replace the ones that a slow reader has not read yet. The reader must read a loss in time: until then it may
+//! still work under a lease that another node holds.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -11,15 +11,15 @@ use honeyflow_event::Name;
 use honeyflow_runtime::Moment;
 use tokio::sync::Notify;
 
-use crate::{contract::Held, term::Term};
+use crate::{contract::HeldLease, term::Term};
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
-    /// Granted, or minted anew: the term before is dead.
+    /// The lease was granted, or a new epoch was minted: the previous term is dead.
     Gained(Term),
-    /// Another node should have it: come to an end until then and say that it was left.
+    /// Another node should hold it: end the work before `until`, then call [`super::Hive::left`].
     Leave {
-        held: Held,
+        held: HeldLease,
         until: Moment,
     },
     Lost {
@@ -47,25 +47,25 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 struct Letters {
     waiting: VecDeque<Change>,
-    /// Leases that the reader believes to hold.
+    /// Leases that the reader believes it holds.
     gained: BTreeSet<Name>,
-    /// By lease that was lost: until when it should have heard so.
-    hear_by: BTreeMap<Name, Moment>,
+    /// For each lost lease, until when the reader should have read the loss.
+    read_by: BTreeMap<Name, Moment>,
     closed: bool,
 }
 
 impl Mailbox {
-    /// `hear_by`: of a loss.
-    pub fn post(&self, change: Change, hear_by: Moment) {
+    /// Posts a change. `read_by`: until when the reader should have read a loss.
+    pub fn post(&self, change: Change, read_by: Moment) {
         let mut letters = self.letters();
         match &change {
-            // Whoever never heard that it was gained need not hear that it was lost.
+            // The reader never read that it was gained, so it need not read that it was lost.
             Change::Lost { lease, .. } if !letters.gained.contains(lease) => {
                 letters.forget(lease, |_| true);
             }
             Change::Lost { lease, .. } => {
                 letters.forget(lease, |_| true);
-                letters.hear_by.entry(lease.clone()).or_insert(hear_by);
+                letters.read_by.entry(lease.clone()).or_insert(read_by);
                 letters.waiting.push_back(change);
             }
             Change::Gained(term) => {
@@ -83,7 +83,7 @@ impl Mailbox {
         self.posted.notify_one();
     }
 
-    /// None once everything is over. For one reader.
+    /// The next change; `None` once the mailbox is closed and empty. For one reader.
     pub async fn next(&self) -> Option<Change> {
         loop {
             {
@@ -92,7 +92,7 @@ impl Mailbox {
                     match &change {
                         Change::Gained(term) => letters.gained.insert(term.lease().clone()),
                         Change::Lost { lease, .. } => {
-                            letters.hear_by.remove(lease);
+                            letters.read_by.remove(lease);
                             letters.gained.remove(lease)
                         }
                         Change::Leave { .. } => false,
@@ -107,15 +107,15 @@ impl Mailbox {
         }
     }
 
-    /// Leases whose loss should have been heard before `now`, each told once. What was gained since is given up, and not
-    /// heard of.
+    /// The leases whose loss should have been read before `now`; each is returned once. Gains since then are dropped,
+    /// and the reader does not see them.
     pub fn overdue(&self, now: Moment) -> Vec<Name> {
         let mut letters = self.letters();
         let overdue: Vec<Name> =
-            letters.hear_by.iter().filter(|(_, by)| **by < now).map(|(lease, _)| lease.clone()).collect();
+            letters.read_by.iter().filter(|(_, by)| **by < now).map(|(lease, _)| lease.clone()).collect();
         for lease in &overdue {
             letters.forget(lease, |waiting| !matches!(waiting, Change::Lost { .. }));
-            letters.hear_by.insert(lease.clone(), Moment::FAR);
+            letters.read_by.insert(lease.clone(), Moment::FAR);
         }
         overdue
     }
@@ -157,20 +157,20 @@ mod tests {
     }
 
     #[test]
-    fn hv_20_a_slow_reader_never_misses_a_loss_and_hears_only_what_is_true() {
+    fn hv_20_a_slow_reader_never_misses_a_loss_and_reads_only_current_gains() {
         let mailbox = Mailbox::default();
         let post = |change| mailbox.post(change, Moment::FAR);
         post(gained(1));
         post(lost());
-        assert_eq!(all(&mailbox), [], "never heard of, never had");
+        assert_eq!(all(&mailbox), [], "a gain that was never read needs no loss");
         post(gained(2));
         assert_eq!(all(&mailbox), [gained(2)]);
         post(lost());
         for epoch in 3..100 {
             post(gained(epoch));
         }
-        assert_eq!(all(&mailbox), [lost(), gained(99)], "the loss, and what stands now");
-        let held = Held { lease: "duty/a".into(), epoch: Epoch(99) };
+        assert_eq!(all(&mailbox), [lost(), gained(99)], "the loss, and the current gain");
+        let held = HeldLease { lease: "duty/a".into(), epoch: Epoch(99) };
         post(Change::Leave { held, until: Moment(5) });
         post(lost());
         mailbox.close();
@@ -178,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn hv_46_a_loss_that_is_not_heard_in_time_is_told_once() {
+    fn hv_46_a_loss_that_is_not_read_in_time_is_reported_once() {
         let mailbox = Mailbox::default();
         let overdue = |now: u64| mailbox.overdue(Moment(now));
         mailbox.post(gained(1), Moment::FAR);
         mailbox.post(lost(), Moment(5));
-        assert!(overdue(9).is_empty(), "it never heard that it had it");
+        assert!(overdue(9).is_empty(), "the gain was never read");
         mailbox.post(gained(2), Moment::FAR);
         assert_eq!(all(&mailbox), [gained(2)]);
         mailbox.post(lost(), Moment(10));
@@ -193,11 +193,11 @@ mod tests {
         assert!(overdue(10).is_empty());
         assert_eq!(overdue(11), ["duty/a".into()], "the first loss counts");
         assert!(overdue(12).is_empty(), "once");
-        assert_eq!(all(&mailbox), [lost()], "nobody works under what was gained meanwhile");
+        assert_eq!(all(&mailbox), [lost()], "later gains are dropped");
         mailbox.post(gained(5), Moment::FAR);
         assert_eq!(all(&mailbox), [gained(5)]);
         mailbox.post(lost(), Moment(60));
         assert_eq!(all(&mailbox), [lost()]);
-        assert!(overdue(99).is_empty(), "heard in time");
+        assert!(overdue(99).is_empty(), "read in time");
     }
 }

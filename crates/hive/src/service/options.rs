@@ -1,4 +1,4 @@
-//! How a node takes part.
+//! The options of a node.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::{limit::Definition, member::Config};
 
-/// Told which lease.
+/// Gets the name of the lease.
 pub type OnUnstopped = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// ```
@@ -18,9 +18,9 @@ pub type OnUnstopped = Arc<dyn Fn(&str) + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// A label: several nodes may bear it.
+    /// A label: several nodes may have the same.
     pub name: Name,
-    /// What others read about this node.
+    /// Data about this node that other nodes and people can read.
     pub meta: Map<String, Value>,
     pub heartbeat: Duration,
     /// At least three heartbeats.
@@ -29,36 +29,36 @@ pub struct Options {
     /// How long traffic counts, at most 30 s.
     pub engaged_ttl: Duration,
     pub expected_nodes: u64,
-    /// Operations a second that the store bears for one limit, from all nodes together. Nothing said: 500, or 5,000 where
-    /// the store keeps nothing on a disk.
+    /// Operations per second that the store can handle for one limit, from all nodes together. Default: 500, or 5,000
+    /// if the store keeps nothing on disk.
     pub store_budget: Option<u64>,
-    /// What the program limits, with all nodes together; more can be declared later.
+    /// The limits that hold for all nodes together; more can be declared later.
     pub limits: Vec<Definition>,
-    /// How long work under a lease may take to come to an end before it is handed over.
+    /// How long the work under a lease may take to end before the lease is handed over.
     pub leave_within: Duration,
-    /// May lead: shards, duties, the hive.
+    /// The node may hold leases: shards, duties, and the queen's.
     pub eligible: bool,
-    /// Stands for queen.
+    /// The node is a candidate for queen.
     pub stands: bool,
-    /// May be given traffic from its first beat on. A program that has to look first says no here, and later what it has
-    /// found ([`crate::Hive::ready`]).
+    /// The node may be given traffic from its first heartbeat on. A program that has to check something first sets
+    /// false, and calls [`crate::Hive::ready`] later.
     pub ready: bool,
-    /// Its part of the shards, and of a limit for which more is asked than there is, against that of others. Nothing said:
-    /// 100. With 0 it has no shards, and of limits the least part.
+    /// The node's part of the shards, and of a limit that is short, relative to other nodes. Default: 100. With 0 it
+    /// gets no shards, and the smallest part of limits.
     pub weight: Option<u32>,
-    /// Sources whose shards it takes ([`crate::Hive::shards`]). Others read it, and leave its part of them to this node.
+    /// Sources whose shards it takes ([`crate::Hive::shards`]). Other nodes read it, and leave this node its part.
     pub sources: Vec<String>,
-    /// By source: the shards it takes, and no others (`"0-15,20"`).
+    /// For each source, the only shards that it takes (`"0-15,20"`).
     pub pin: BTreeMap<String, String>,
-    /// Gives up its leases while the runtime that has started it stands still.
+    /// The node gives up its leases while the runtime that started it is stalled.
     pub watch_runtime: bool,
     pub clock: Arc<dyn Clock>,
-    /// Called if that runtime has stood still for half a minute: a program should end then.
+    /// Called if that runtime has been stalled for 30 s: the program should end then.
     pub on_stuck: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// Called with a duty ([`crate::Hive::lead`]) that was lost while that runtime lives, and whose work has not stopped half
-    /// a second after its term could last have been good; not for what a process has slept through. Nothing that shows its
-    /// fence is accepted, and the duty is left to other nodes until the work has stopped; a program that has other effects
-    /// should end then.
+    /// Called with a lost duty ([`crate::Hive::lead`]) whose work has not stopped half a second after its term could
+    /// last have been valid, while that runtime is alive; not for time in which the process was asleep. Stores refuse
+    /// writes that show its fence, and other nodes get the duty until the work has stopped. A program whose work has
+    /// other effects should end then.
     pub on_unstopped: Option<OnUnstopped>,
 }
 
@@ -96,20 +96,20 @@ impl Options {
         }
     }
 
-    /// Fails over in less than two seconds, for four times the beats.
+    /// Fails over in less than two seconds, at the cost of four times as many heartbeats.
     #[must_use]
     pub fn fast(self) -> Options {
         Options { heartbeat: Duration::from_millis(500), time_to_live: Duration::from_millis(1500), ..self }
     }
 
-    /// Takes its part of this source's shards too.
+    /// Adds a source whose shards this node takes.
     #[must_use]
     pub fn source(mut self, name: impl Into<String>) -> Options {
         self.sources.push(name.into());
         self
     }
 
-    /// One limit more.
+    /// Adds a limit.
     #[must_use]
     pub fn limit(mut self, definition: Definition) -> Options {
         self.limits.push(definition);

@@ -1,4 +1,4 @@
-//! A source's shards, as they come and go.
+//! Takes a source's shards, and reports which are gained and lost.
 
 use std::sync::Arc;
 
@@ -9,34 +9,36 @@ use super::{
     Hive,
     mailbox::{Change, Mailbox},
 };
-use crate::member::Input;
+use crate::{codes, member::Input};
 
 impl Hive {
-    /// Takes this node's part of the source's shards, `shard/<source>/0` and up. `pinned_only`: those that no node is
-    /// pinned to wait. How many there are is fixed by the first node that asks; one that is told otherwise ends.
+    /// Takes this node's part of the source's shards, `shard/<source>/0` and up. `pinned_only`: shards without a pinned
+    /// node wait. The first node fixes the number of shards; a node with another `count` is refused and ends.
     ///
     /// # Errors
-    /// If they are taken here already, or [`super::Options::sources`] does not name the source: others would not leave
-    /// any of them to this node.
+    /// If this process takes them already, or [`super::Options::sources`] does not name the source: other nodes would
+    /// not leave any of its shards to this node.
     pub async fn shards(&self, source: &str, count: u32, pinned_only: bool) -> Result<Shards, Failure> {
         if !self.shared.sources.iter().any(|name| name == source) {
-            let said = format!("this node has not said that it takes shards of {source}: name it in Options::sources");
-            return Err(Failure::fatal("source-not-said", said));
+            let message = format!(
+                "source {source} is not in Options::sources: other nodes would leave none of its shards to this node"
+            );
+            return Err(Failure::fatal(codes::SOURCE_NOT_SAID, message));
         }
         let source: Name = source.into();
         let Some(mailbox) = self.shared.open_mailbox(&source) else {
             return Err(Failure::fatal(
-                "taken-twice",
-                format!("the shards of {source} are taken in this process already"),
+                codes::TAKEN_TWICE,
+                format!("this process already takes the shards of {source}"),
             ));
         };
         let shards = Shards { hive: self.clone(), source: source.clone(), mailbox };
-        self.tell(Input::Shards { source, count, pinned_only }).await;
+        self.send(Input::Shards { source, count, pinned_only }).await;
         Ok(shards)
     }
 }
 
-/// Given up when it is dropped.
+/// The shards of one source on this node. They are given up when it is dropped.
 pub struct Shards {
     hive: Hive,
     source: Name,
@@ -44,7 +46,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// None once this node is no member any more. What was asked to be left is answered by [`Hive::left`].
+    /// The next change; `None` once this node is no member any more. Answer [`Change::Leave`] with [`Hive::left`].
     pub async fn next(&mut self) -> Option<Change> {
         self.mailbox.next().await
     }
@@ -54,7 +56,7 @@ impl Shards {
     }
 }
 
-/// Nobody works on them any more: others may have them.
+/// Releases the shards, so that other nodes can take them.
 impl Drop for Shards {
     fn drop(&mut self) {
         self.hive.shared.close_mailbox(&self.source, Input::NoShards(self.source.clone()));

@@ -1,4 +1,4 @@
-//! What the heartbeat has published, read without asking it.
+//! The state that the heartbeat thread publishes; other threads read it without asking that thread.
 
 use std::{
     collections::BTreeMap,
@@ -27,41 +27,42 @@ use crate::{
     traffic::Traffic,
 };
 
-/// Updates of the view that wait for a subscriber; who is slower gets a fresh snapshot.
+/// Updates of the view that can wait for a subscriber; a slower one gets a fresh snapshot.
 const UPDATES_MAX: usize = 64;
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Role {
-    /// Not a member, or not yet.
+    /// The node is not a member, or not yet.
     Out,
     Bee,
     Queen(Term),
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Life {
+pub(super) enum Membership {
     Joining,
     In,
-    /// With the reason, unless it has left.
+    /// With the reason, or `None` if the node has left.
     Ended(Option<Failure>),
 }
 
-/// The hive as this node last knew it.
+/// The last known view of the hive.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub view: Option<Arc<View>>,
-    /// Since the store was last heard; none if it never was.
+    /// Time since the store's last answer; `None` if it never answered.
     pub age: Option<Duration>,
-    /// Nobody is declared dead and nothing changes while the store is silent: what is shown may be wrong by now.
+    /// The store has not answered for a time to live. No member is removed meanwhile and nothing changes, so the view
+    /// may be wrong by now.
     pub stale: bool,
-    /// Why the store was last asked in vain; none once it has answered again.
-    pub trouble: Option<Arc<Failure>>,
+    /// Why the last heartbeat failed; `None` once the store has answered again.
+    pub store_failure: Option<Arc<Failure>>,
 }
 
-/// By those who cannot wait for room among the inputs. Only what is true now: it does not pile up.
+/// Messages from code that must not block on the bounded input queue. The last value wins, so they do not pile up.
 #[derive(Default)]
-struct Said {
-    /// By what they have worked on.
+struct UrgentInputs {
+    /// The input to send for each closed mailbox, by the mailbox's name.
     gone: BTreeMap<Name, Input>,
     ready: Option<bool>,
 }
@@ -74,18 +75,18 @@ pub(super) struct Shared {
     role: ArcSwap<Role>,
     view: ArcSwapOption<View>,
     engaged: ArcSwap<Engaged>,
-    heard_at: AtomicU64,
-    trouble: ArcSwapOption<Failure>,
-    life: watch::Sender<Life>,
+    answered_at: AtomicU64,
+    store_failure: ArcSwapOption<Failure>,
+    membership: watch::Sender<Membership>,
     trust: watch::Sender<Moment>,
     updates: broadcast::Sender<Update>,
     mailboxes: Mutex<BTreeMap<Name, Arc<Mailbox>>>,
-    said: Mutex<Said>,
-    pub spoken: Notify,
+    urgent: Mutex<UrgentInputs>,
+    pub urgent_posted: Notify,
     traffic: Traffic,
     counters: Mutex<Counters>,
-    pub bell: Arc<Notify>,
-    /// Whose shards this node has said to take.
+    pub traffic_bell: Arc<Notify>,
+    /// The sources whose shards this node takes.
     pub(super) sources: Vec<String>,
     pub(super) expected_nodes: u64,
     pub(super) store_budget: Option<u64>,
@@ -107,17 +108,17 @@ impl Shared {
             role: ArcSwap::from_pointee(Role::Out),
             view: ArcSwapOption::empty(),
             engaged: ArcSwap::from_pointee(unknown),
-            heard_at: AtomicU64::new(0),
-            trouble: ArcSwapOption::empty(),
-            life: watch::Sender::new(Life::Joining),
+            answered_at: AtomicU64::new(0),
+            store_failure: ArcSwapOption::empty(),
+            membership: watch::Sender::new(Membership::Joining),
             trust: watch::Sender::new(Moment::default()),
             updates: broadcast::Sender::new(UPDATES_MAX),
             mailboxes: Mutex::default(),
-            said: Mutex::default(),
-            spoken: Notify::new(),
+            urgent: Mutex::default(),
+            urgent_posted: Notify::new(),
             traffic: Traffic::new(move || rung.notify_one()),
             counters: Mutex::default(),
-            bell,
+            traffic_bell: bell,
             sources: options.sources.clone(),
             expected_nodes: options.expected_nodes,
             store_budget: options.store_budget,
@@ -151,33 +152,33 @@ impl Shared {
     }
 
     pub fn snapshot(&self) -> Snapshot {
-        let heard_at = self.heard_at.load(Ordering::Relaxed);
-        let age = (heard_at > 0).then(|| self.clock.now().since(Moment(heard_at)));
+        let answered_at = self.answered_at.load(Ordering::Relaxed);
+        let age = (answered_at > 0).then(|| self.clock.now().since(Moment(answered_at)));
         let stale = age.is_none_or(|age| age >= self.time_to_live);
-        Snapshot { view: self.view.load_full(), age, stale, trouble: self.trouble.load_full() }
+        Snapshot { view: self.view.load_full(), age, stale, store_failure: self.store_failure.load_full() }
     }
 
-    /// What came of a heartbeat. Said once for each kind of trouble, not with every beat; over once one was `written`: a
-    /// store that can only be read is of no use.
-    pub fn store_answered<T>(&self, result: &Result<T, Failure>, written: bool) {
-        let before = self.trouble.load();
+    /// Notes the result of a heartbeat. Logs a failure once for each code, not with every heartbeat. The failure is
+    /// over once a heartbeat was `written`: a store that can only be read is of no use.
+    pub fn note_heartbeat_result<T>(&self, result: &Result<T, Failure>, written: bool) {
+        let before = self.store_failure.load();
         match result {
             Ok(_) if before.is_none() || !written => {}
             Ok(_) => {
-                self.trouble.store(None);
+                self.store_failure.store(None);
                 tracing::info!("the hive's store answers again");
             }
             Err(failure) => {
                 if before.as_ref().is_none_or(|before| before.code != failure.code) {
                     tracing::warn!(code = &*failure.code, "the hive's store cannot be used: {}", failure.message);
                 }
-                self.trouble.store(Some(Arc::new(failure.clone())));
+                self.store_failure.store(Some(Arc::new(failure.clone())));
             }
         }
     }
 
-    pub fn life(&self) -> watch::Receiver<Life> {
-        self.life.subscribe()
+    pub fn membership(&self) -> watch::Receiver<Membership> {
+        self.membership.subscribe()
     }
 
     pub fn trust(&self) -> watch::Receiver<Moment> {
@@ -196,7 +197,7 @@ impl Shared {
         &self.traffic
     }
 
-    /// None if somebody reads them already.
+    /// Opens a mailbox; `None` if it has a reader already.
     pub fn open_mailbox(&self, name: &Name) -> Option<Arc<Mailbox>> {
         let mailbox = Arc::new(Mailbox::default());
         let mut mailboxes = self.mailboxes();
@@ -204,47 +205,47 @@ impl Shared {
             return None;
         }
         mailboxes.insert(name.clone(), mailbox.clone());
-        if matches!(*self.life.borrow(), Life::Ended(_)) {
+        if matches!(*self.membership.borrow(), Membership::Ended(_)) {
             mailbox.close();
         }
         Some(mailbox)
     }
 
-    /// Nobody works there any more, which the heart is to hear as `gone`. Said before the next one can open it: whatever
-    /// that one says comes later.
+    /// Closes the mailbox of work that has ended, and sends `gone` to the heartbeat thread. The message is stored
+    /// before another reader can open the mailbox, so that messages of that reader come later.
     pub fn close_mailbox(&self, name: &Name, gone: Input) {
-        self.said().gone.insert(name.clone(), gone);
+        self.urgent().gone.insert(name.clone(), gone);
         self.mailboxes().remove(name);
-        self.spoken.notify_one();
+        self.urgent_posted.notify_one();
     }
 
-    pub fn is_read(&self, name: &Name) -> bool {
+    pub fn has_reader(&self, name: &Name) -> bool {
         self.mailboxes().contains_key(name)
     }
 
-    pub fn say_ready(&self, ready: bool) {
-        self.said().ready = Some(ready);
-        self.spoken.notify_one();
+    pub fn set_ready(&self, ready: bool) {
+        self.urgent().ready = Some(ready);
+        self.urgent_posted.notify_one();
     }
 
-    /// What was said since the heart has listened last.
-    pub fn take_said(&self) -> impl Iterator<Item = Input> + use<> {
-        let Said { gone, ready } = std::mem::take(&mut *self.said());
+    /// Takes the messages since the last call.
+    pub fn take_urgent(&self) -> impl Iterator<Item = Input> + use<> {
+        let UrgentInputs { gone, ready } = std::mem::take(&mut *self.urgent());
         gone.into_values().chain(ready.map(Input::Ready))
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn urgent(&self) -> MutexGuard<'_, UrgentInputs> {
+        self.urgent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mailboxes(&self) -> MutexGuard<'_, BTreeMap<Name, Arc<Mailbox>>> {
         self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To whoever works under that lease: a duty by its name, a shard by its source's.
-    /// `hear_by`: of a duty's loss, until when that one should have stopped. Whoever hears of shards is a messenger, and
-    /// stops nothing by it.
-    pub fn post(&self, change: Change, hear_by: Moment) {
+    /// Delivers a change to the work under that lease: a duty's mailbox has the lease's name, a shard's the source's.
+    /// `read_by`: until when the work of a lost duty should have stopped. It does not apply to shards, because the
+    /// reader of their mailbox only passes the message on.
+    pub fn post(&self, change: Change, read_by: Moment) {
         let lease = change.lease().clone();
         if &*lease == QUEEN {
             let role = match change {
@@ -253,17 +254,17 @@ impl Shared {
             };
             return self.role.store(Arc::new(role));
         }
-        let (mailbox, hear_by) = match lease.strip_prefix("shard/").and_then(|rest| rest.rsplit_once('/')) {
+        let (mailbox, read_by) = match lease.strip_prefix("shard/").and_then(|rest| rest.rsplit_once('/')) {
             Some((source, _)) => (self.mailboxes().get(source).cloned(), Moment::FAR),
-            None => (self.mailboxes().get(&lease).cloned(), hear_by),
+            None => (self.mailboxes().get(&lease).cloned(), read_by),
         };
         if let Some(mailbox) = mailbox {
-            mailbox.post(change, hear_by);
+            mailbox.post(change, read_by);
         }
     }
 
-    /// Duties that were lost, and whose work has not stopped in time; each is told once.
-    pub fn unstopped(&self, now: Moment) -> Vec<Name> {
+    /// The lost duties whose work has not stopped in time; each is returned once.
+    pub fn take_unstopped(&self, now: Moment) -> Vec<Name> {
         self.mailboxes().values().flat_map(|mailbox| mailbox.overdue(now)).collect()
     }
 
@@ -275,10 +276,10 @@ impl Shared {
     }
 
     pub fn set_trust(&self, until: Moment) {
-        self.heard_at.store(self.clock.now().0, Ordering::Relaxed);
+        self.answered_at.store(self.clock.now().0, Ordering::Relaxed);
         self.trust.send_replace(until);
-        if matches!(*self.life.borrow(), Life::Joining) {
-            self.life.send_replace(Life::In);
+        if matches!(*self.membership.borrow(), Membership::Joining) {
+            self.membership.send_replace(Membership::In);
         }
         if **self.role.load() == Role::Out {
             self.role.store(Arc::new(Role::Bee));
@@ -291,17 +292,17 @@ impl Shared {
     }
 
     pub fn counters(&self) -> Counters {
-        self.counting().clone()
+        self.lock_counters().clone()
     }
 
-    pub fn counting(&self) -> MutexGuard<'_, Counters> {
+    pub fn lock_counters(&self) -> MutexGuard<'_, Counters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn set_view(&self, view: Arc<View>, events: Option<Vec<Event>>) {
-        self.counting().events(events.as_deref().unwrap_or_default(), self.node());
+        self.lock_counters().events(events.as_deref().unwrap_or_default(), self.node());
         self.view.store(Some(view.clone()));
-        // Nobody may be there to hear it.
+        // An error means that there is no subscriber.
         let _ = self.updates.send(Update { view, events });
     }
 
@@ -311,10 +312,10 @@ impl Shared {
 
     pub fn end(&self, failure: Option<Failure>) {
         self.set_out();
-        self.life.send_if_modified(|life| {
-            let ends = !matches!(life, Life::Ended(_));
+        self.membership.send_if_modified(|membership| {
+            let ends = !matches!(membership, Membership::Ended(_));
             if ends {
-                *life = Life::Ended(failure);
+                *membership = Membership::Ended(failure);
             }
             ends
         });

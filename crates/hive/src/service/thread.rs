@@ -1,4 +1,4 @@
-//! The heartbeat's thread: it owns the member, carries out its effects, and brings back what comes of them.
+//! The heartbeat thread: it owns the member, carries out its effects, and passes the results back to it.
 
 use std::{
     sync::Arc,
@@ -9,22 +9,23 @@ use honeyflow_runtime::{Failure, Moment};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::{OnUnstopped, awake::Awake, mailbox::Change, shared::Shared};
+use super::{OnUnstopped, mailbox::Change, shared::Shared, sleep_detector::SleepDetector};
 use crate::{
+    codes,
     contract::{NodeId, Reply, Request},
     member::{Config, Effect, Input, Member},
     traffic::LastTraffic,
 };
 
 const ANSWERS_MAX: usize = 256;
-/// However far away the next thing is, the mark of traffic is looked at this often.
+/// The thread reads the traffic mark at least this often, even if nothing else is due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// So long after its term could last have been good, work under a lost lease has to have stopped.
+/// Work under a lost lease must have stopped this long after its term could last have been valid.
 const STOPS_WITHIN: Duration = Duration::from_millis(500);
 
-/// What a program wants to be told at once.
-pub(super) struct Calls {
+/// Callbacks of the program.
+pub(super) struct Callbacks {
     pub stuck: Option<Arc<dyn Fn() + Send + Sync>>,
     pub unstopped: Option<OnUnstopped>,
 }
@@ -33,80 +34,81 @@ pub(super) fn start(
     config: Config,
     shared: Arc<Shared>,
     received: mpsc::Receiver<Input>,
-    calls: Calls,
+    callbacks: Callbacks,
 ) -> Result<(), Failure> {
-    let no_thread = |error: std::io::Error| Failure::fatal("no-thread", format!("cannot start the heartbeat: {error}"));
+    let no_thread =
+        |error: std::io::Error| Failure::fatal(codes::NO_THREAD, format!("cannot start the heartbeat: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
     std::thread::Builder::new()
         .name("honeyflow-hive".to_owned())
         .spawn(move || {
-            let ends = Ends(shared.clone());
-            runtime.block_on(Heart::new(config, shared, calls).beat(received));
+            let ends = EndOnDrop(shared.clone());
+            runtime.block_on(HeartbeatLoop::new(config, shared, callbacks).run(received));
             drop(ends);
         })
         .map_err(no_thread)?;
     Ok(())
 }
 
-/// However the thread ends, nobody waits for it.
-struct Ends(Arc<Shared>);
+/// Marks the membership as ended when the thread ends in any way, so that no caller waits for it.
+struct EndOnDrop(Arc<Shared>);
 
-impl Drop for Ends {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.end(Some(Failure::retry("heartbeat-ended", "the hive's heartbeat has ended")));
+        self.0.end(Some(Failure::retry(codes::HEARTBEAT_ENDED, "the hive's heartbeat thread has ended")));
     }
 }
 
-struct Heart {
+struct HeartbeatLoop {
     member: Member,
     shared: Arc<Shared>,
-    calls: Calls,
+    callbacks: Callbacks,
     answers: mpsc::Sender<Input>,
     answered: mpsc::Receiver<Input>,
     effects: Vec<Effect>,
     last_traffic: LastTraffic,
-    looked_at: Moment,
+    traffic_read_at: Moment,
     engaged_at: Option<Moment>,
-    /// None before the first answer, and once it has run out.
+    /// `None` before the first answer, and after trust has run out.
     trust_until: Option<Moment>,
-    /// The main runtime; the heart itself, if nobody watches that one.
-    awake: Awake,
-    /// Somebody tells that the main runtime lives.
+    /// Watches the main runtime, or this thread if the runtime sends no pulses.
+    sleep_detector: SleepDetector,
+    /// The main runtime sends pulses.
     pulsed: bool,
     engaged_ttl: Duration,
 }
 
-impl Heart {
-    fn new(config: Config, shared: Arc<Shared>, calls: Calls) -> Heart {
-        // The heart keeps the sender itself: answers come in even after the last handle has gone.
+impl HeartbeatLoop {
+    fn new(config: Config, shared: Arc<Shared>, callbacks: Callbacks) -> HeartbeatLoop {
+        // This thread keeps a sender, so answers arrive even after the last handle was dropped.
         let (answers, answered) = mpsc::channel(ANSWERS_MAX);
         let (engaged_ttl, pulsed) = (config.engaged_ttl, config.pulsed);
         let member = Member::new(config);
-        let looked_at = shared.clock().now();
-        Heart {
+        let now = shared.clock().now();
+        HeartbeatLoop {
             member,
             shared,
-            calls,
+            callbacks,
             answers,
             answered,
             effects: Vec::new(),
             last_traffic: LastTraffic::default(),
-            looked_at,
+            traffic_read_at: now,
             engaged_at: None,
             trust_until: None,
-            awake: Awake::new(looked_at),
+            sleep_detector: SleepDetector::new(now),
             pulsed,
             engaged_ttl,
         }
     }
 
-    async fn beat(mut self, mut received: mpsc::Receiver<Input>) {
+    async fn run(mut self, mut received: mpsc::Receiver<Input>) {
         let mut abandoned = false;
         let mut rung = false;
         self.step(Input::Identity(NodeId(Uuid::new_v4())));
         loop {
-            self.look_for_traffic(std::mem::take(&mut rung));
-            if self.carry_out() || self.give_up_what_has_not_stopped() {
+            self.read_traffic(std::mem::take(&mut rung));
+            if self.carry_out() || self.give_up_unstopped() {
                 return;
             }
             let now = self.shared.clock().now();
@@ -118,15 +120,16 @@ impl Heart {
                     abandoned = true;
                     Input::Leave
                 }),
-                () = self.shared.bell.notified() => {
+                () = self.shared.traffic_bell.notified() => {
                     rung = true;
                     Input::Tick
                 }
-                () = self.shared.spoken.notified() => Input::Tick,
+                () = self.shared.urgent_posted.notified() => Input::Tick,
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
-            let gone: Vec<Input> = self.shared.take_said().collect();
-            // Whoever has gone may have left its shards just before: first that, so that they are handed over.
+            let gone: Vec<Input> = self.shared.take_urgent().collect();
+            // Work that has ended may have reported its shards as left just before. Handle that first, so that the
+            // shards are handed over.
             let mut inputs = vec![input];
             if !gone.is_empty() {
                 inputs.extend(std::iter::from_fn(|| received.try_recv().ok()));
@@ -134,18 +137,18 @@ impl Heart {
             let (left, others): (Vec<_>, Vec<_>) =
                 inputs.into_iter().partition(|input| matches!(input, Input::Left(_)));
             for input in left.into_iter().chain(gone).chain(others) {
-                if !self.is_moot(&input) {
+                if !self.is_outdated(&input) {
                     self.step(input);
                 }
             }
         }
     }
 
-    /// Whoever wanted it has gone before its wish was heard.
-    fn is_moot(&self, input: &Input) -> bool {
+    /// Whether the sender of the input has closed its mailbox meanwhile, so that the input no longer applies.
+    fn is_outdated(&self, input: &Input) -> bool {
         match input {
             Input::Want(name) | Input::SitOut { lease: name, .. } | Input::Shards { source: name, .. } => {
-                !self.shared.is_read(name)
+                !self.shared.has_reader(name)
             }
             _ => false,
         }
@@ -154,7 +157,7 @@ impl Heart {
     fn step(&mut self, input: Input) {
         let now = self.shared.clock().now();
         if !self.pulsed || matches!(input, Input::Pulse) {
-            self.awake.pulse(now);
+            self.sleep_detector.pulse(now);
         }
         self.member.step(input, now, &mut self.effects);
         self.shared.set_node(self.member.node());
@@ -164,16 +167,16 @@ impl Heart {
         }
     }
 
-    /// Now and then, and as soon as a pause is over. In between the mark stays as it is: whoever rings has found it
-    /// cleared, and must not ring with every request.
-    fn look_for_traffic(&mut self, rung: bool) {
+    /// Reads the traffic mark once a second, and as soon as a pause is over. Otherwise the mark stays set: a request
+    /// rings when it finds the mark cleared, and must not ring every time.
+    fn read_traffic(&mut self, rung: bool) {
         let now = self.shared.clock().now();
         let age = |at: Moment| now.since(at) < self.engaged_ttl;
         let news = rung && !self.engaged_at.is_some_and(age);
-        if !news && now.since(self.looked_at) < LOOK_EVERY {
+        if !news && now.since(self.traffic_read_at) < LOOK_EVERY {
             return;
         }
-        self.looked_at = now;
+        self.traffic_read_at = now;
         let Some(age) = self.last_traffic.read(self.shared.traffic(), news, now) else { return };
         let at = Moment(now.0.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)));
         if self.engaged_at != Some(at) {
@@ -182,19 +185,19 @@ impl Heart {
         }
     }
 
-    /// Whoever leads a duty has to stop and cannot; others may be at work under the lease by now. It is left to them:
-    /// here nobody would work under it, though this node could hold it again. A runtime that stands still as a whole is
-    /// judged by its pulse. True: it is over.
-    fn give_up_what_has_not_stopped(&mut self) -> bool {
-        let Some(alive_at) = self.awake.judges() else { return false };
-        for lease in self.shared.unstopped(alive_at) {
+    /// Gives up lost duties whose work has not stopped in time; another node may already work under the lease. This
+    /// node stops being a candidate: it could get the lease again, but the old work would block the new. A runtime that
+    /// is stalled as a whole is the watchdog's business. True: the membership is over.
+    fn give_up_unstopped(&mut self) -> bool {
+        let Some(alive_at) = self.sleep_detector.judge_until() else { return false };
+        for lease in self.shared.take_unstopped(alive_at) {
             tracing::error!(
                 %lease,
-                "work under a lost lease does not stop; what it writes under its fence is refused, and the duty is left to other \
-                 nodes until it has stopped"
+                "work under a lost lease does not stop; stores refuse what it writes under its fence, and other nodes \
+                 get the duty until it has stopped"
             );
-            self.shared.counting().unstopped += 1;
-            if let Some(unstopped) = &self.calls.unstopped {
+            self.shared.lock_counters().unstopped += 1;
+            if let Some(unstopped) = &self.callbacks.unstopped {
                 unstopped(&lease);
             }
             self.step(Input::Unwant(lease));
@@ -202,7 +205,7 @@ impl Heart {
         self.carry_out()
     }
 
-    /// True: it is over.
+    /// Carries out all effects. True: the membership is over.
     fn carry_out(&mut self) -> bool {
         let mut over = false;
         while !self.effects.is_empty() && !over {
@@ -219,27 +222,30 @@ impl Heart {
                 let wait = until.since(self.shared.clock().now());
                 let doing = request.doing();
                 let is_beat = matches!(request, Request::Beat { .. });
-                let says_life = is_beat || matches!(request, Request::Join { .. });
+                let shows_store_health = is_beat || matches!(request, Request::Join { .. });
                 let written = !matches!(request, Request::Beat { read_only: true, .. });
                 let (shared, answers) = (self.shared.clone(), self.answers.clone());
-                let asked = shared.store().call(request);
+                let reply = shared.store().call(request);
                 let began = Instant::now();
                 tokio::spawn(async move {
-                    // The member itself knows when it is too late; here the connection is let go of.
-                    let answer: Result<Result<Reply, Failure>, _> = tokio::time::timeout(wait, asked).await;
+                    // The member itself handles the deadline; this timeout only frees the connection.
+                    let answer: Result<Result<Reply, Failure>, _> = tokio::time::timeout(wait, reply).await;
                     let Ok(result) = answer else {
-                        if says_life {
-                            let said =
+                        if shows_store_health {
+                            let message =
                                 format!("{doing}: no answer for {} ms; is the server overloaded?", wait.as_millis());
-                            shared.store_answered::<Reply>(&Err(Failure::retry("no-answer", said)), written);
+                            shared.note_heartbeat_result::<Reply>(
+                                &Err(Failure::retry(codes::NO_ANSWER, message)),
+                                written,
+                            );
                         }
                         return;
                     };
-                    if says_life {
-                        shared.store_answered(&result, written);
+                    if shows_store_health {
+                        shared.note_heartbeat_result(&result, written);
                     }
                     if is_beat && result.is_ok() {
-                        shared.counting().beat(began.elapsed());
+                        shared.lock_counters().beat(began.elapsed());
                     }
                     let _ = answers.send(Input::Answer { call, result }).await;
                 });
@@ -253,8 +259,8 @@ impl Heart {
             Effect::Lost { lease, cause } => {
                 tracing::warn!(%lease, cause, "lease lost");
                 let now = self.shared.clock().now();
-                let hear_by = self.trust_until.map_or(now, |until| until.max(now)).after(STOPS_WITHIN);
-                self.shared.post(Change::Lost { lease, cause }, hear_by);
+                let read_by = self.trust_until.map_or(now, |until| until.max(now)).after(STOPS_WITHIN);
+                self.shared.post(Change::Lost { lease, cause }, read_by);
             }
             Effect::Trust(until) => {
                 self.trust_until = Some(until);
@@ -265,17 +271,17 @@ impl Heart {
             Effect::Engaged(engaged) => self.shared.set_engaged(engaged),
             Effect::Limits(version) => self.shared.set_limits_version(version),
             Effect::Notice { code, message } => {
-                self.shared.counting().notice(code);
+                self.shared.lock_counters().notice(code);
                 tracing::warn!(code, "{message}");
             }
             Effect::Stuck => {
-                tracing::error!("the main runtime has stood still for half a minute; this node holds no lease");
-                if let Some(stuck) = &self.calls.stuck {
+                tracing::error!("the main runtime has been stalled for 30 s; this node holds no lease");
+                if let Some(stuck) = &self.callbacks.stuck {
                     stuck();
                 }
             }
-            Effect::Buried => {
-                tracing::warn!("this node was buried by others; it joins again under a fresh identity");
+            Effect::Removed => {
+                tracing::warn!("other members removed this node; it joins again under a fresh identity");
                 self.shared.set_out();
             }
             Effect::Refused(failure) => {

@@ -1,45 +1,45 @@
-//! The view as it changes. Versions rise; whoever falls behind gets a fresh snapshot, never a gap.
+//! Delivers the changes of the view. Versions rise; a reader that falls behind gets a fresh snapshot, never a gap.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use uuid::Uuid;
 
-use super::shared::{Life, Shared};
+use super::shared::{Membership, Shared};
 use crate::contract::{Event, View};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Update {
     pub view: Arc<View>,
-    /// What has led from the update before to this one; none: this is a snapshot.
+    /// The events between the previous update and this one; `None` if this is a snapshot.
     pub events: Option<Vec<Event>>,
 }
 
 pub struct Watch {
     updates: Receiver<Update>,
     shared: Arc<Shared>,
-    /// Origin and version of the last one.
-    seen: Option<(Option<Uuid>, u64)>,
+    /// Origin and version of the last update.
+    last_shown: Option<(Option<Uuid>, u64)>,
 }
 
 impl Watch {
     pub(super) fn new(updates: Receiver<Update>, shared: Arc<Shared>) -> Watch {
-        Watch { updates, shared, seen: None }
+        Watch { updates, shared, last_shown: None }
     }
 
-    /// None once this node is no member any more.
+    /// The next update; `None` once this node is no member any more.
     pub async fn next(&mut self) -> Option<Update> {
-        if self.seen.is_none()
+        if self.last_shown.is_none()
             && let Some(view) = self.shared.view()
         {
             return Some(self.show(Update { view, events: None }));
         }
-        let mut life = self.shared.life();
+        let mut membership = self.shared.membership();
         loop {
             let update = tokio::select! {
                 biased;
                 update = self.updates.recv() => update,
-                _ = life.wait_for(|life| matches!(life, Life::Ended(_))) => return None,
+                _ = membership.wait_for(|membership| matches!(membership, Membership::Ended(_))) => return None,
             };
             let update = match update {
                 Ok(update) => update,
@@ -47,7 +47,7 @@ impl Watch {
                 Err(RecvError::Closed) => return None,
             };
             let head = &update.view.head;
-            let Some((origin, version)) = self.seen else { return Some(self.show(update)) };
+            let Some((origin, version)) = self.last_shown else { return Some(self.show(update)) };
             if head.origin == origin && head.version <= version {
                 continue;
             }
@@ -59,7 +59,7 @@ impl Watch {
     }
 
     fn show(&mut self, update: Update) -> Update {
-        self.seen = Some((update.view.head.origin, update.view.head.version));
+        self.last_shown = Some((update.view.head.origin, update.view.head.version));
         update
     }
 }

@@ -1,13 +1,13 @@
-//! When a term ends: one number that is put off by answered beats and falls to nothing once. Whoever has been told that it
-//! is over never hears otherwise, and whoever puts it off learns if somebody was.
+//! When a term ends: one number that answered heartbeats put off, and that falls to zero once. After a reader has seen
+//! the end, every later reader sees it too, and a writer that tries to put it off learns that a reader has seen it.
 //!
-//! This file is compiled a second time by the tests, with loom's atomics in the place of the real ones.
+//! The tests compile this file a second time, with loom's atomics in place of the real ones.
 
 use super::atomic::{AtomicU64, Ordering};
 
 const OVER: u64 = 0;
 
-/// In microseconds of the local clock.
+/// The end of a term in microseconds of the local clock; 0 = it has ended.
 pub(crate) struct End(AtomicU64);
 
 impl End {
@@ -15,7 +15,7 @@ impl End {
         End(AtomicU64::new(until))
     }
 
-    /// The beginning of time if it is over.
+    /// The end; 0 if it is over.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -26,7 +26,7 @@ impl End {
             if until == OVER {
                 return false;
             }
-            // Said once, it stays true: a beat that is answered at this very moment must find it over.
+            // Once reported, it stays over: a heartbeat that is answered at this very moment must find it over.
             match self.0.compare_exchange(until, OVER, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return false,
                 Err(put_off) => until = put_off,
@@ -35,7 +35,7 @@ impl End {
         true
     }
 
-    /// False: it is over, and stays so.
+    /// Puts the end off. Returns false if it is already over; then it stays over.
     pub fn put_off(&self, until: u64) -> bool {
         let mut was = self.get();
         while was != OVER && was < until {
@@ -47,7 +47,7 @@ impl End {
         was != OVER
     }
 
-    pub fn now(&self) {
+    pub fn end_now(&self) {
         self.0.swap(OVER, Ordering::AcqRel);
     }
 }

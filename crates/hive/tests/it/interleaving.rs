@@ -1,5 +1,5 @@
-//! HV-83: the local stock and share, and the end of a term, under every interleaving that loom finds. The files are the shipped ones, compiled here
-//! with loom's atomics.
+//! HV-83: tests the local permits, the share and the end of a term under every interleaving that loom finds. The tested
+//! files are the shipped ones, compiled here with loom's atomics.
 
 mod atomic {
     pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,78 +14,78 @@ mod rate {
     pub use honeyflow_hive::limit::rate::Rate;
 }
 #[allow(dead_code, reason = "the product uses all of it, these tests a part")]
-#[path = "../../src/limit/stock.rs"]
-mod stock;
+#[path = "../../src/limit/local_permits.rs"]
+mod local_permits;
 
 use end::End;
 use gcra::{FullAt, Share};
+use local_permits::{Batch, LocalPermits};
 use loom::{sync::Arc, thread};
 use rate::Rate;
-use stock::{Batch, Stock};
 
 const NOW: u64 = 1 << 30;
 const LATER: u64 = 1 << 40;
 
-/// Three changes of thread in the middle of something show what more would show, in a hundredth of the time.
+/// Explores interleavings with at most three preemptions. They find the same bugs as more, in a hundredth of the time.
 fn explore(run: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(run);
 }
 
-/// Two take, one installs the next batch: no permit twice, none lost.
+/// Two threads take while a third installs the next batch: no permit is given twice, none is lost.
 #[test]
 fn hv_83_takes_race_with_the_next_batch() {
     explore(|| {
-        let stock = Arc::new(Stock::default());
-        stock.install(NOW, Batch::new(1, LATER), 0);
+        let local = Arc::new(LocalPermits::default());
+        local.install(NOW, Batch::new(1, LATER), 0);
         let takers: Vec<_> = (0..2)
             .map(|_| {
-                let stock = stock.clone();
-                thread::spawn(move || u64::from(stock.take(NOW, 1).is_some()))
+                let local = local.clone();
+                thread::spawn(move || u64::from(local.take(NOW, 1).is_some()))
             })
             .collect();
-        stock.install(NOW, Batch::new(1, LATER + (1 << 20)), 0);
+        local.install(NOW, Batch::new(1, LATER + (1 << 20)), 0);
         let taken: u64 = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
         assert!(taken <= 2);
-        assert_eq!(taken + stock.left(NOW), 2);
+        assert_eq!(taken + local.available(NOW), 2);
     });
 }
 
-/// A refund races with the sweep for those who wait: it arrives or it is spent, and never makes two of one.
+/// A refund races with `take_all` for the waiters: it arrives or is spent, and never doubles a permit.
 #[test]
-fn hv_83_a_refund_races_with_a_sweep() {
+fn hv_83_a_refund_races_with_taking_all_batches() {
     explore(|| {
-        let stock = Arc::new(Stock::default());
-        stock.install(NOW, Batch::new(2, LATER), 0);
-        let permit = stock.take(NOW, 1).unwrap();
+        let local = Arc::new(LocalPermits::default());
+        local.install(NOW, Batch::new(2, LATER), 0);
+        let permit = local.take(NOW, 1).unwrap();
         let refunding = {
-            let stock = stock.clone();
-            thread::spawn(move || u64::from(stock.put_back(NOW, permit.dies, 1)))
+            let local = local.clone();
+            thread::spawn(move || u64::from(local.put_back(NOW, permit.expires, 1)))
         };
-        let swept: u64 = stock.sweep(NOW).iter().map(|batch| batch.count).sum();
+        let taken_out: u64 = local.take_all(NOW).iter().map(|batch| batch.count).sum();
         let refunded = refunding.join().unwrap();
-        assert_eq!(swept + stock.left(NOW), 1 + refunded);
+        assert_eq!(taken_out + local.available(NOW), 1 + refunded);
     });
 }
 
-/// A take races with the death of its batch being replaced: what it took came from a batch that lived.
+/// A take races with the replacement of an expired batch: it takes only from a batch that has not expired.
 #[test]
-fn hv_83_a_dead_batch_gives_nothing_while_it_is_replaced() {
+fn hv_83_an_expired_batch_gives_nothing_while_it_is_replaced() {
     explore(|| {
-        let stock = Arc::new(Stock::default());
-        stock.install(NOW, Batch::new(5, NOW + (1 << 20)), 0);
+        let local = Arc::new(LocalPermits::default());
+        local.install(NOW, Batch::new(5, NOW + (1 << 20)), 0);
         let taking = {
-            let stock = stock.clone();
-            thread::spawn(move || u64::from(stock.take(LATER, 1).is_some()))
+            let local = local.clone();
+            thread::spawn(move || u64::from(local.take(LATER, 1).is_some()))
         };
-        stock.install(LATER, Batch::new(1, LATER + (1 << 20)), 0);
+        local.install(LATER, Batch::new(1, LATER + (1 << 20)), 0);
         let taken = taking.join().unwrap();
-        assert_eq!(taken + stock.left(LATER), 1);
+        assert_eq!(taken + local.available(LATER), 1);
     });
 }
 
-/// Two nodes' threads on one share: together no more than the burst.
+/// Two threads take from one share: together they get no more than the burst.
 #[test]
 fn hv_83_takes_of_a_share_race() {
     explore(|| {
@@ -103,7 +103,8 @@ fn hv_83_takes_of_a_share_race() {
     });
 }
 
-/// Two halves of one permit come back at once, where one fills the share: the other is spent, whoever takes in between.
+/// Two parts of one take are put back at once, and the first one fills the share. The other one is spent, also if a
+/// thread takes in between.
 #[test]
 fn hv_83_refunds_of_a_share_race() {
     explore(|| {
@@ -124,7 +125,7 @@ fn hv_83_refunds_of_a_share_race() {
     });
 }
 
-/// A permit is taken while another comes back: until when it may come back itself does not grow by that.
+/// A take races with a refund: the refund does not extend the time until which the taken permit may be put back.
 #[test]
 fn hv_83_a_take_of_a_share_races_with_a_refund() {
     explore(|| {
@@ -145,10 +146,10 @@ fn hv_83_a_take_of_a_share_races_with_a_refund() {
     });
 }
 
-/// Whoever works under a term looks at it at its last moment, while a beat is answered: either the beat finds it dead, or
-/// nobody was told that it is. What was said stays so.
+/// A worker checks its term at the last moment, while a heartbeat is answered. Either the heartbeat finds that the term
+/// has ended, or no check has returned that. A check never returns false and then true.
 #[test]
-fn hv_83_a_look_at_a_term_races_with_the_beat_that_extends_it() {
+fn hv_83_a_check_of_a_term_races_with_the_heartbeat_that_extends_it() {
     explore(|| {
         let end = Arc::new(End::at(10));
         let looks: Vec<_> = (0..2)
@@ -160,16 +161,17 @@ fn hv_83_a_look_at_a_term_races_with_the_beat_that_extends_it() {
         let extended = end.put_off(20);
         for look in looks {
             let (first, second) = look.join().unwrap();
-            assert!(first || !second, "dead once, dead for good");
-            assert!(!extended || first, "whoever extends it learns that it was found dead");
+            assert!(first || !second, "an ended term stays ended");
+            assert!(!extended || first, "a heartbeat cannot extend a term that a check has found ended");
         }
         assert_eq!(end.is_after(10), extended);
     });
 }
 
-/// A lease is lost while a beat is answered and somebody looks: from the loss on it is dead for everybody.
+/// A lease is lost while a heartbeat is answered and a worker checks its term: after the loss it has ended for all
+/// threads.
 #[test]
-fn hv_83_the_loss_of_a_term_races_with_the_beat_that_extends_it() {
+fn hv_83_the_loss_of_a_term_races_with_the_heartbeat_that_extends_it() {
     explore(|| {
         let end = Arc::new(End::at(10));
         let extending = {
@@ -180,8 +182,8 @@ fn hv_83_the_loss_of_a_term_races_with_the_beat_that_extends_it() {
             let end = end.clone();
             thread::spawn(move || (end.is_after(5), end.is_after(5)))
         };
-        end.now();
-        assert!(!end.is_after(5), "lost is lost");
+        end.end_now();
+        assert!(!end.is_after(5), "a lost term has ended");
         let (first, second) = looking.join().unwrap();
         assert!(first || !second);
         extending.join().unwrap();

@@ -1,4 +1,4 @@
-//! Limits over a store in memory that can be slow, silent or broken at will.
+//! Tests of limits over a store in memory that a test can make late, silent or broken.
 
 mod drawing;
 mod exact;
@@ -19,7 +19,7 @@ use futures_util::{
 use honeyflow_hive::{
     Capabilities, HiveStore, NodeId, Reply, Request,
     contract::limit as ledger,
-    limit::{Config, Definition, Limit, Limits, Service, service::change::is_told_name},
+    limit::{Config, Definition, Limit, Limits, Service, service::change::is_declared_name},
 };
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Failure;
@@ -28,22 +28,22 @@ use uuid::Uuid;
 
 /// 2026 in hive time.
 const NOW_MS: u64 = 200_000_000_000;
-/// Against hanging; nothing is measured by it.
+/// A timeout against hanging tests; nothing is measured by it.
 pub const SOON: Duration = Duration::from_secs(30);
 
 pub const WELL: u8 = 0;
 pub const SILENT: u8 = 1;
 pub const BROKEN: u8 = 2;
-/// A limit is stored and nobody hears of it; what it was told to be is not even stored.
-pub const UNHEARD: u8 = 3;
-/// Everything is done, and told later than anybody waits for.
+/// A limit is stored, but the answer is lost; a declaration is not even stored.
+pub const LOST_ANSWER: u8 = 3;
+/// Decisions are made, but answered later than any caller waits.
 pub const LATE: u8 = 4;
 
 pub struct Store {
     memory: MemoryHive,
     state: AtomicU8,
     pub calls: AtomicU64,
-    /// Added to the real time.
+    /// Milliseconds that are added to the real time.
     ahead_ms: Arc<AtomicU64>,
 }
 
@@ -72,7 +72,7 @@ impl Store {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// What was issued of a limit and not given back.
+    /// The permits of a limit that were issued and not given back.
     pub fn issued(&self, limit: &str) -> u64 {
         match self.ask(Request::Limit(ledger::Request::Ledger { limit: limit.into(), max: 100 })) {
             Reply::Limit(ledger::Reply::Ledger(rows)) => rows.iter().map(|row| row.issued_u / ledger::MICRO).sum(),
@@ -92,10 +92,10 @@ impl HiveStore for Store {
         match (self.state.load(Ordering::Relaxed), &request) {
             (SILENT, _) => Box::pin(pending()),
             (BROKEN, _) => Box::pin(ready(Err(Failure::retry("store-down", "connection refused")))),
-            (UNHEARD, Request::Limit(ledger::Request::Set { limit, .. })) if is_told_name(limit) => {
+            (LOST_ANSWER, Request::Limit(ledger::Request::Set { limit, .. })) if is_declared_name(limit) => {
                 Box::pin(ready(lost))
             }
-            (UNHEARD, Request::Limit(ledger::Request::Set { .. })) => {
+            (LOST_ANSWER, Request::Limit(ledger::Request::Set { .. })) => {
                 Box::pin(self.memory.call(request).map(|done| done.and(lost)))
             }
             (LATE, Request::Limit(ledger::Request::Exact { .. })) => {
@@ -115,7 +115,7 @@ impl HiveStore for Store {
     }
 }
 
-/// A node's limits; they stop when it is dropped.
+/// The limits of one node; their drawing task stops when this is dropped.
 pub struct Node {
     pub limits: Limits,
     pub id: NodeId,
@@ -129,7 +129,7 @@ pub fn node(store: &Arc<Store>) -> Node {
     tokio::spawn(service.run(async move {
         let _ = stopped.await;
     }));
-    limits.counted(2, 2);
+    limits.set_node_counts(2, 2);
     Node { limits, id, _stop: stop }
 }
 
@@ -139,16 +139,16 @@ impl Node {
     }
 }
 
-/// Until it is so; the tests say what must become true, not when.
+/// Waits until the condition is true; the tests say what must become true, not when.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < SOON, "never came: {what}");
+        assert!(begun.elapsed() < SOON, "it never happened: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// The store knows the limit: from here on decisions are its own.
+/// Waits until the store knows the limit and answers for it.
 pub async fn ready_limit(limit: &Limit) {
     until("a version from the store", || limit.snapshot().store_operations > 0 || limit.terms().version > 0).await;
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! What takes the crate as a whole: the shell on the memory backend, every interleaving of its atomic words, and limits
-//! over a store in memory. Many members on a simulated clock are in the simulator.
+//! Tests of the crate as a whole: the service on the memory backend, the interleavings of its atomic words, and limits
+//! over a store in memory. Tests with many members on a simulated clock are in the simulator.
 
 mod interleaving;
 mod limit;

@@ -1,4 +1,4 @@
-//! The shell, on the memory backend and the machine's own clock.
+//! Tests of the hive service on the memory backend and the machine's clock.
 
 use std::{
     sync::{
@@ -30,13 +30,13 @@ fn options(name: &str) -> Options {
     Options::named(name).fast().source("shop")
 }
 
-/// For what must keep its terms though the machine stands still for a second.
+/// Options with longer times, for tests in which a node must keep its terms even if the machine stops for a second.
 fn calm(name: &str) -> Options {
     let times = Options::named(name).source("shop");
     Options { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(4), ..times }
 }
 
-/// Long enough for anything that works at all on a busy machine.
+/// A timeout that is long enough on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -68,7 +68,7 @@ async fn hv_75_a_node_joins_and_leads() {
 }
 
 #[tokio::test]
-async fn hv_7_options_that_do_not_go_together_are_refused() {
+async fn hv_7_contradictory_options_are_refused() {
     let options = Options { time_to_live: Duration::from_secs(3), ..Options::default() };
     let failure = Hive::join(memory(), options).await.err().unwrap();
     assert_eq!(failure.code, "hive-options");
@@ -100,7 +100,7 @@ async fn hv_48_one_of_two_leads_and_the_other_follows() {
     assert!(soon(first).await.unwrap().is_err());
 }
 
-/// Half a leader is none: what fails to start is tried again, and what fails for good is told.
+/// Work that fails to start is retried, and a fatal failure is returned: there is no half-started leader.
 #[tokio::test]
 async fn half_started_leader() {
     let hive = Hive::join(memory(), options("a")).await.unwrap();
@@ -114,7 +114,10 @@ async fn half_started_leader() {
     });
     assert_eq!(soon(led).await.unwrap_err().code, "never");
     assert_eq!(*tries.lock().unwrap(), 3);
-    assert!(soon(hive.lead("duty/report", async |_| Ok(7))).await.is_ok(), "released, and led again");
+    assert!(
+        soon(hive.lead("duty/report", async |_| Ok(7))).await.is_ok(),
+        "the lease was released, and is taken again"
+    );
 }
 
 #[tokio::test]
@@ -146,13 +149,13 @@ async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
             () = tokio::time::sleep(PATIENCE) => panic!("it takes too long"),
         }
     }
-    assert_eq!(terms.iter().filter(|term| term.check()).count(), 2, "the others go on");
-    assert!(a.shards("shop", 4, false).await.is_err(), "taken here already");
+    assert_eq!(terms.iter().filter(|term| term.check()).count(), 2, "the other two terms go on");
+    assert!(a.shards("shop", 4, false).await.is_err(), "the source is taken on this node already");
 }
 
-/// HV-21: whoever leaves a shard and then goes has left it: it is handed over, not released.
+/// HV-21: a shard that its worker left before it was dropped is handed over to the successor, not released.
 #[tokio::test]
-async fn hv_21_what_was_left_before_its_owner_went_is_handed_over() {
+async fn hv_21_a_shard_left_before_its_worker_was_dropped_is_handed_over() {
     let store = memory();
     let a = Hive::join(store.clone(), calm("a")).await.unwrap();
     let mut shards = a.shards("shop", 1, false).await.unwrap();
@@ -164,7 +167,7 @@ async fn hv_21_what_was_left_before_its_owner_went_is_handed_over() {
         Some(Change::Leave { held, .. }) => held,
         other => panic!("{other:?}"),
     };
-    // Nothing comes between the two words, so that both are there when they are heard.
+    // Both messages are sent without a pause, so that the heartbeat reads them together.
     assert!(a.left(held.clone()).now_or_never().is_some());
     drop(shards);
     assert!(matches!(soon(others.next()).await, Some(Change::Gained(_))));
@@ -174,9 +177,9 @@ async fn hv_21_what_was_left_before_its_owner_went_is_handed_over() {
     assert!(kinds.contains(&EventKind::HandedOver) && !kinds.contains(&EventKind::Released), "{kinds:?}");
 }
 
-/// HV-53: whoever leads something else in the same hive has no part in the shards: nothing waits for it.
+/// HV-53: a node that leads something else in the same hive gets no shards, and no shard waits for it.
 #[tokio::test]
-async fn hv_53_a_node_that_takes_no_shards_has_no_part_in_them() {
+async fn hv_53_a_node_that_takes_no_shards_gets_none() {
     let store = memory();
     let idle = Hive::join(store.clone(), Options::named("idle").fast()).await.unwrap();
     until(|| idle.view().view.is_some_and(|view| view.nodes.iter().any(|node| node.eligible))).await;
@@ -191,12 +194,12 @@ async fn hv_53_a_node_that_takes_no_shards_has_no_part_in_them() {
         }
     }
     // In memory an epoch is the time at which it was minted.
-    assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "all at once: {epochs:?}");
+    assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "all shards at the same time: {epochs:?}");
 }
 
-/// Whoever worked on them has failed, and begins anew: never under a term that the first could still write under.
+/// A worker fails and starts again: never under a term with which the first one could still write.
 #[tokio::test]
-async fn hv_58_shards_that_nobody_works_on_are_given_up_and_taken_again_under_higher_epochs() {
+async fn hv_58_shards_of_a_dropped_worker_are_released_and_taken_again_under_higher_epochs() {
     let hive = Hive::join(memory(), calm("a")).await.unwrap();
     let mut shards = hive.shards("shop", 4, false).await.unwrap();
     let mut first = Vec::new();
@@ -246,13 +249,13 @@ async fn hv_20_watchers_see_rising_versions() {
     while soon(watch.next()).await.is_some() {}
 }
 
-/// A store that can be taken away.
-struct Switch {
+/// A store that a test can make silent.
+struct SwitchedStore {
     store: Arc<MemoryHive>,
     off: AtomicBool,
 }
 
-impl HiveStore for Switch {
+impl HiveStore for SwitchedStore {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         if self.off.load(Ordering::Relaxed) {
             return std::future::pending().boxed();
@@ -265,13 +268,13 @@ impl HiveStore for Switch {
     }
 }
 
-/// A store that refuses whoever asks it, as long as it is told to.
-struct Refusing {
+/// A store that refuses all requests while a failure is set.
+struct RefusingStore {
     store: Arc<MemoryHive>,
     with: Mutex<Option<Failure>>,
 }
 
-impl HiveStore for Refusing {
+impl HiveStore for RefusingStore {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         match self.with.lock().unwrap().clone() {
             Some(failure) => std::future::ready(Err(failure)).boxed(),
@@ -284,22 +287,22 @@ impl HiveStore for Refusing {
     }
 }
 
-/// HV-22: why the store cannot be used is known as long as it is so, and no longer. Whoever was a member outlasts a
-/// password that is changed; whoever comes with a wrong one is told at once.
+/// HV-22: the reason why the store cannot be used is shown as long as it lasts. A member survives a changed password; a
+/// node that joins with a wrong one gets the failure at once.
 #[tokio::test]
-async fn hv_22_a_store_that_refuses_is_told_of_and_outlasted() {
+async fn hv_22_a_member_shows_why_the_store_refuses_and_survives_it() {
     let denied = Failure::fatal("access-denied", "beat: who are you?");
-    let store = Arc::new(Refusing { store: memory(), with: Mutex::new(Some(denied.clone())) });
-    let refused = soon(Hive::join(store.clone(), options("a"))).await.err().expect("it is told");
+    let store = Arc::new(RefusingStore { store: memory(), with: Mutex::new(Some(denied.clone())) });
+    let refused = soon(Hive::join(store.clone(), options("a"))).await.err().expect("the join fails");
     assert_eq!(refused.code, "access-denied");
 
     *store.with.lock().unwrap() = None;
     let hive = soon(Hive::join(store.clone(), options("a"))).await.unwrap();
-    let trouble = || hive.view().trouble.map(|failure| failure.code.clone());
+    let trouble = || hive.view().store_failure.map(|failure| failure.code.clone());
     assert_eq!(trouble(), None);
     *store.with.lock().unwrap() = Some(denied);
     until(|| trouble().as_deref() == Some("access-denied")).await;
-    // Others have buried it meanwhile: it comes back all the same.
+    // Other nodes have removed it meanwhile: it still comes back.
     let id = hive.node().expect("a member");
     soon(store.store.call(Request::Leave { node: id })).await.unwrap();
     until(|| hive.view().stale).await;
@@ -308,22 +311,22 @@ async fn hv_22_a_store_that_refuses_is_told_of_and_outlasted() {
     soon(hive.leave()).await;
 }
 
-/// A store that holds up whoever asks it: the heartbeat's own thread.
-struct Gate {
+/// A store that blocks the calling thread, which is the heartbeat's own thread.
+struct BlockingStore {
     store: Arc<MemoryHive>,
     shut: Mutex<bool>,
     opened: Condvar,
     waiting: AtomicBool,
 }
 
-impl Gate {
+impl BlockingStore {
     fn set(&self, shut: bool) {
         *self.shut.lock().unwrap() = shut;
         self.opened.notify_all();
     }
 }
 
-impl HiveStore for Gate {
+impl HiveStore for BlockingStore {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         let shut = self.shut.lock().unwrap();
         self.waiting.store(*shut, Ordering::Relaxed);
@@ -336,11 +339,15 @@ impl HiveStore for Gate {
     }
 }
 
-/// HV-48: however much the heartbeat has to hear, it hears that nobody works under a lease any more.
+/// HV-48: even if the heartbeat's input queue is full, it learns that the work under a lease has ended.
 #[tokio::test]
-async fn hv_48_who_goes_while_the_heartbeat_is_busy_is_heard_all_the_same() {
-    let gate =
-        Gate { store: memory(), shut: Mutex::new(false), opened: Condvar::new(), waiting: AtomicBool::new(false) };
+async fn hv_48_a_duty_dropped_while_the_heartbeat_is_busy_is_released() {
+    let gate = BlockingStore {
+        store: memory(),
+        shut: Mutex::new(false),
+        opened: Condvar::new(),
+        waiting: AtomicBool::new(false),
+    };
     let gate = Arc::new(gate);
     let hive = Hive::join(gate.clone(), Options { watch_runtime: false, ..options("a") }).await.unwrap();
     let led = Arc::new(AtomicBool::new(false));
@@ -376,13 +383,14 @@ async fn hv_48_who_goes_while_the_heartbeat_is_busy_is_heard_all_the_same() {
         }
     })
     .await;
-    assert!(soon(hive.lead("duty/report", async |_| Ok(()))).await.is_ok(), "and is led again");
+    assert!(soon(hive.lead("duty/report", async |_| Ok(()))).await.is_ok(), "the duty is led again");
 }
 
-/// HV-22, HV-30: a store that does not answer is no error; nothing is known, nothing is held, and it ends in time.
+/// HV-22, HV-30: a store that does not answer is no error: the node starts without knowledge and leases, and ends in
+/// time.
 #[tokio::test]
-async fn hv_22_without_a_store_it_starts_answers_and_ends() {
-    let store = Arc::new(Switch { store: memory(), off: AtomicBool::new(true) });
+async fn hv_22_a_node_starts_and_leaves_without_the_store() {
+    let store = Arc::new(SwitchedStore { store: memory(), off: AtomicBool::new(true) });
     let hive = soon(Hive::join(store.clone(), options("a"))).await.unwrap();
     assert_eq!((hive.engaged().count, hive.engaged().divisor), (None, 16));
     assert!(hive.view().stale && hive.role() == Role::Out);
@@ -400,7 +408,7 @@ async fn hv_22_without_a_store_it_starts_answers_and_ends() {
     soon(hive.leave()).await;
 }
 
-/// HV-10: whatever the program does, its heartbeat goes on.
+/// HV-10: the heartbeat goes on even if the program blocks its own runtime.
 #[test]
 fn slow_batch_starves_heartbeat() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -410,7 +418,7 @@ fn slow_batch_starves_heartbeat() {
         let mut shards = hive.shards("shop", 1, false).await.unwrap();
         let Some(Change::Gained(term)) = soon(shards.next()).await else { panic!("no term") };
         let began_at = std::time::Instant::now();
-        // the only thread of the program's runtime is busy for longer than trust lasts
+        // The only thread of the program's runtime is busy for longer than trust lasts.
         while began_at.elapsed() < Duration::from_secs(5) {
             std::hint::black_box(began_at.elapsed());
         }
@@ -420,7 +428,7 @@ fn slow_batch_starves_heartbeat() {
     drop(hive);
 }
 
-/// HV-16: a runtime that stands still gives up its leases, by itself.
+/// HV-16: a node whose runtime is blocked gives up its leases.
 #[test]
 fn hv_16_a_stuck_runtime_loses_its_terms() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -430,47 +438,47 @@ fn hv_16_a_stuck_runtime_loses_its_terms() {
         let Some(Change::Gained(term)) = soon(shards.next()).await else { panic!("no term") };
         let began_at = std::time::Instant::now();
         while term.check() {
-            assert!(began_at.elapsed() < PATIENCE, "it still holds it");
+            assert!(began_at.elapsed() < PATIENCE, "it still holds the lease");
         }
         let Some(Change::Lost { .. }) = soon(shards.next()).await else { panic!("not lost") };
-        let Some(Change::Gained(_)) = soon(shards.next()).await else { panic!("alive again, it takes it again") };
+        let Some(Change::Gained(_)) = soon(shards.next()).await else { panic!("it does not take the lease again") };
     });
 }
 
-/// Work that never waits, as long as this stands; however the test ends, it ends.
-struct Blocking(Arc<AtomicBool>);
+/// Work that blocks its thread until this is dropped, also if the test fails.
+struct BlockingWork(Arc<AtomicBool>);
 
-impl Blocking {
-    fn new() -> Blocking {
-        Blocking(Arc::new(AtomicBool::new(true)))
+impl BlockingWork {
+    fn new() -> BlockingWork {
+        BlockingWork(Arc::new(AtomicBool::new(true)))
     }
 
     fn handle(&self) -> impl Fn() + use<> {
-        let stands = self.0.clone();
+        let blocks = self.0.clone();
         move || {
-            while stands.load(Ordering::Relaxed) {
+            while blocks.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
     }
 }
 
-impl Drop for Blocking {
+impl Drop for BlockingWork {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
 
-/// HV-46: work that is told of its loss stops where it waits; of work that never waits the program hears.
+/// HV-46: work that awaits something stops when its lease is lost; work that never does is reported to the program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn hv_46_work_that_does_not_stop_after_its_loss_is_told() {
-    let store = Arc::new(Switch { store: memory(), off: AtomicBool::new(false) });
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = told.clone();
-    let on_unstopped: OnUnstopped = Arc::new(move |lease: &str| tell.lock().unwrap().push(lease.to_owned()));
+async fn hv_46_work_that_does_not_stop_after_its_loss_is_reported() {
+    let store = Arc::new(SwitchedStore { store: memory(), off: AtomicBool::new(false) });
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = reported.clone();
+    let on_unstopped: OnUnstopped = Arc::new(move |lease: &str| report.lock().unwrap().push(lease.to_owned()));
     let hive = Hive::join(store.clone(), Options { on_unstopped: Some(on_unstopped), ..calm("a") }).await.unwrap();
     let led: Arc<[AtomicBool; 2]> = Arc::default();
-    let blocking = Blocking::new();
+    let blocking = BlockingWork::new();
     let (leads, leader) = (led.clone(), hive.clone());
     let waits = tokio::spawn(async move {
         leader
@@ -490,13 +498,13 @@ async fn hv_46_work_that_does_not_stop_after_its_loss_is_told() {
             })
             .await
     });
-    // Who has heard of a shard has not stopped by it, nor goes on by not hearing: nobody is told of those.
+    // The messages about shards do not say whether their worker has stopped, so shards are never reported.
     let mut shards = hive.shards("shop", 1, false).await.unwrap();
     let Some(Change::Gained(_)) = soon(shards.next()).await else { panic!("no term") };
     until(|| led.iter().all(|led| led.load(Ordering::Relaxed))).await;
     store.off.store(true, Ordering::Relaxed);
-    until(|| !told.lock().unwrap().is_empty()).await;
-    assert_eq!(*told.lock().unwrap(), ["duty/blocks"], "the other has stopped");
+    until(|| !reported.lock().unwrap().is_empty()).await;
+    assert_eq!(*reported.lock().unwrap(), ["duty/blocks"], "the other duty has stopped");
     assert_eq!(hive.counters().unstopped, 1);
     drop(blocking);
     waits.abort();
@@ -504,13 +512,13 @@ async fn hv_46_work_that_does_not_stop_after_its_loss_is_told() {
     soon(hive.leave()).await;
 }
 
-/// HV-46, HV-47: a node whose work does not stop does not keep the duty from others, though the store would give it back to
-/// it; once the work has stopped it takes part again.
+/// HV-46, HV-47: a node whose work does not stop leaves the duty to other nodes, although the store would give it the
+/// lease again. Once the work has stopped, the node is a candidate again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hv_46_a_duty_whose_work_does_not_stop_is_left_to_others() {
+async fn hv_46_a_duty_whose_work_does_not_stop_is_left_to_other_nodes() {
     let store = memory();
     let hive = Hive::join(store.clone(), calm("a")).await.unwrap();
-    let (blocking, begun) = (Blocking::new(), Arc::new(Mutex::new(Vec::new())));
+    let (blocking, begun) = (BlockingWork::new(), Arc::new(Mutex::new(Vec::new())));
     let (leader, block, begins) = (hive.clone(), blocking.handle(), begun.clone());
     let leads = tokio::spawn(async move {
         leader
@@ -534,35 +542,35 @@ async fn hv_46_a_duty_whose_work_does_not_stop_is_left_to_others() {
         }
     })
     .await;
-    assert!(duty().await.epoch > epochs()[0], "it had it again meanwhile");
-    assert_eq!(epochs().len(), 1, "and nobody worked under it");
+    assert!(duty().await.epoch > epochs()[0], "the node had the lease again meanwhile");
+    assert_eq!(epochs().len(), 1, "and no work was started under it");
     drop(blocking);
     until(|| epochs().len() > 1).await;
-    assert_eq!(epochs()[1], duty().await.epoch, "under a term of its own");
+    assert_eq!(epochs()[1], duty().await.epoch, "under a new term");
     leads.abort();
     soon(hive.leave()).await;
 }
 
-/// The machine's clock, and what it has slept through.
-struct Sleeper(AtomicU64);
+/// The machine's clock, plus the seconds that the machine slept.
+struct SleptClock(AtomicU64);
 
-impl Clock for Sleeper {
+impl Clock for SleptClock {
     fn now(&self) -> Moment {
         BootClock.now().after(Duration::from_secs(self.0.load(Ordering::Relaxed)))
     }
 }
 
-/// HV-46: a process that has slept through its trust finds everything overdue when it wakes; whoever then stops within
-/// its time has done nothing wrong.
+/// HV-46: a process that slept longer than its trust finds everything overdue when it wakes. Work that then stops
+/// within its time is not reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hv_46_who_has_slept_gets_its_time_to_stop() {
-    let clock = Arc::new(Sleeper(AtomicU64::new(0)));
-    let told = Arc::new(AtomicBool::new(false));
-    let tell = told.clone();
-    let on_unstopped: OnUnstopped = Arc::new(move |_| tell.store(true, Ordering::Relaxed));
+async fn hv_46_after_a_sleep_work_still_gets_its_time_to_stop() {
+    let clock = Arc::new(SleptClock(AtomicU64::new(0)));
+    let reported = Arc::new(AtomicBool::new(false));
+    let report = reported.clone();
+    let on_unstopped: OnUnstopped = Arc::new(move |_| report.store(true, Ordering::Relaxed));
     let options = Options { clock: clock.clone(), on_unstopped: Some(on_unstopped), ..calm("a") };
     let hive = Hive::join(memory(), options).await.unwrap();
-    let (blocking, begun) = (Blocking::new(), Arc::new(AtomicU64::new(0)));
+    let (blocking, begun) = (BlockingWork::new(), Arc::new(AtomicU64::new(0)));
     let (leader, block, begins) = (hive.clone(), blocking.handle(), begun.clone());
     let leads = tokio::spawn(async move {
         leader
@@ -576,18 +584,18 @@ async fn hv_46_who_has_slept_gets_its_time_to_stop() {
     until(|| begun.load(Ordering::Relaxed) == 1).await;
     let before = hive.counters().beats;
     clock.0.store(60, Ordering::Relaxed);
-    // Two at once, to ask and to renew; then two seconds in which every pulse is heard.
+    // Two heartbeats at once, to ask and to renew; then two seconds in which every pulse arrives.
     until(|| hive.counters().beats >= before + 4).await;
     drop(blocking);
     until(|| begun.load(Ordering::Relaxed) == 2).await;
-    assert!(!told.load(Ordering::Relaxed) && hive.counters().unstopped == 0);
+    assert!(!reported.load(Ordering::Relaxed) && hive.counters().unstopped == 0);
     leads.abort();
     soon(hive.leave()).await;
 }
 
-/// HV-26: the first request after a pause is told at once.
+/// HV-26: the first request after a pause is published at once.
 #[tokio::test]
-async fn hv_26_engaging_rings_once() {
+async fn hv_26_the_first_request_makes_a_node_engaged() {
     let hive = Hive::join(memory(), options("a")).await.unwrap();
     until(|| hive.engaged().count == Some(0)).await;
     for _ in 0..1_000 {
@@ -596,10 +604,10 @@ async fn hv_26_engaging_rings_once() {
     until(|| hive.engaged().count == Some(1)).await;
 }
 
-/// HV-60, HV-64: nodes that miss their sources are given requests all the same, and then the hive's store goes, too.
+/// HV-60, HV-64: nodes without their sources still get requests, and then the hive's store stops to answer, too.
 #[tokio::test]
 async fn hv_64_nodes_that_are_not_ready_take_no_more_than_their_share() {
-    let store = Arc::new(Switch { store: memory(), off: AtomicBool::new(false) });
+    let store = Arc::new(SwitchedStore { store: memory(), off: AtomicBool::new(false) });
     let unready = |name: &str| Options { ready: false, ..options(name) };
     let one = Hive::join(store.clone(), unready("a")).await.unwrap();
     let _other = Hive::join(store.clone(), unready("b")).await.unwrap();
@@ -612,11 +620,12 @@ async fn hv_64_nodes_that_are_not_ready_take_no_more_than_their_share() {
     until(|| api.snapshot().mode == "safe").await;
     let half = api.take(50, Duration::from_secs(30)).await.map(|permit| permit.cost());
     assert_eq!(half.expect("the share fills"), 50);
-    let denied = api.take(51, Duration::from_secs(30)).await.map(|permit| permit.cost()).expect_err("not its own");
+    let denied =
+        api.take(51, Duration::from_secs(30)).await.map(|permit| permit.cost()).expect_err("more than its share");
     assert_eq!(denied.reason, Reason::Outage);
 }
 
-/// Every handle gone, the node leaves.
+/// A node leaves when its last handle is dropped.
 #[tokio::test]
 async fn hv_21_a_node_without_handles_leaves() {
     let store = memory();
@@ -634,16 +643,16 @@ async fn hv_21_a_node_without_handles_leaves() {
     .await;
 }
 
-/// A store that remembers under which weights it was asked for the next second.
-struct Listening {
+/// A store that records the weights of the reservation requests.
+struct RecordingStore {
     store: Arc<MemoryHive>,
     weights: Mutex<Vec<u64>>,
 }
 
-impl HiveStore for Listening {
+impl HiveStore for RecordingStore {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         if let Request::Limit(ledger::Request::Draw(draws)) = &request {
-            let weights = draws.iter().filter_map(|draw| draw.book).map(|book| book.weight);
+            let weights = draws.iter().filter_map(|draw| draw.reserve).map(|request| request.weight);
             self.weights.lock().unwrap().extend(weights);
         }
         self.store.call(request)
@@ -654,15 +663,15 @@ impl HiveStore for Listening {
     }
 }
 
-/// HV-63: a node books by the weight that its options say, and by the usual one if they say nothing.
+/// HV-63: a node reserves with the weight of its options, and with the default weight if they have none.
 #[tokio::test]
-async fn hv_63_a_node_books_by_its_weight() {
+async fn hv_63_a_node_reserves_with_its_weight() {
     for (weight, says) in [(Some(7), 7), (Some(0), 1), (None, 100)] {
-        let listening = Arc::new(Listening { store: memory(), weights: Mutex::default() });
+        let listening = Arc::new(RecordingStore { store: memory(), weights: Mutex::default() });
         let api = Definition::parse("api", "1000/s").unwrap();
         let hive = Hive::join(listening.clone(), Options { weight, ..options("a") }.limit(api)).await.unwrap();
         let api = hive.limit("api").unwrap();
-        // More than there is: the next second is booked once the pool is short.
+        // More requests than the limit: the node reserves the next second once the pool is short.
         soon(async {
             while listening.weights.lock().unwrap().is_empty() {
                 let _ = api.try_take(1).await;

@@ -1,5 +1,5 @@
-//! Delivery, honestly stated (RL-4): at least once; which effects are fenced by versions, and which get only an
-//! idempotency key.
+//! The delivery guarantee of each effect (RL-4): delivery is at least once; some effects are fenced by versions, others
+//! get only an idempotency key.
 
 use honeyflow_workflow::{Catalogue, Role};
 
@@ -28,7 +28,7 @@ pub fn effects(config: &Config, kinds: &Catalogue) -> Vec<Effect> {
             let (target, delivery) = match (into, role) {
                 (Some(sink), _) if registry::is_fenced(sink) => (format!("sink {}", sink.name), FENCED),
                 (Some(sink), _) => (format!("sink {}", sink.name), KEY_ONLY),
-                // calls go out; loads, transforms and sleeps have no effect outside
+                // Calls have an effect outside; loads, transforms and sleeps have none.
                 (None, Some(Role::Work)) if &*step.kind != "transform" => (step.kind.to_string(), KEY_ONLY),
                 _ => continue,
             };

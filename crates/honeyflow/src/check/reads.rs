@@ -1,5 +1,5 @@
-//! Which tables and columns a statement reads, found by parsing it. A column that cannot be traced to its table is
-//! looked for in all of them: a superfluous event does no harm, a missing one does.
+//! Finds the tables and columns that a statement reads, by parsing it. A column without a known table is assumed to be
+//! in all of them: one event too many does no harm, a missing event does.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -11,18 +11,18 @@ use sqlparser::{
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Reads {
-    /// As written, each once.
+    /// The table names as written, each once.
     pub tables: Vec<String>,
-    /// Of a table's alias or name, or of none.
+    /// Pairs of a qualifier (a table's alias or name, or none) and a column.
     columns: BTreeSet<(Option<String>, String)>,
-    /// Alias or name → table.
+    /// Pairs of an alias or name and its table.
     names: Vec<(String, String)>,
-    /// `*` stands somewhere: all columns.
+    /// The statement contains `*`: all columns are read.
     everything: bool,
 }
 
 impl Reads {
-    /// What the table is called in the statement, if it stands there once.
+    /// The alias of the table in the statement, if the table occurs exactly once.
     pub fn alias(&self, table: &str) -> Option<&str> {
         let mut found = self.names.iter().filter(|(_, of)| of.eq_ignore_ascii_case(table));
         let (alias, _) = found.next()?;
@@ -41,7 +41,7 @@ impl Reads {
 }
 
 pub fn reads(statement: &str) -> Result<Reads, String> {
-    // both `in $keys` and `join $keys k` take a row set in parentheses
+    // Both `in $keys` and `join $keys k` accept a row set in parentheses.
     let mut sql = String::new();
     let mut from = 0;
     for place in honeyflow_store::keys::scan(statement).places {
@@ -66,7 +66,7 @@ pub fn reads(statement: &str) -> Result<Reads, String> {
 #[derive(Default)]
 struct Finder {
     reads: Reads,
-    /// Names that `with` gives to row sets of the statement itself.
+    /// Names that the statement itself defines with `with`.
     defined: BTreeSet<String>,
 }
 

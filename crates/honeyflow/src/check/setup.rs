@@ -1,26 +1,30 @@
-//! Whether the set-up is sound (SE-38): who can reach the port, what survives a power cut, who may read and write the
-//! files. Each line of the report has a bad case, which becomes a warning.
+//! Checks whether the set-up is secure (SE-38): who can reach the port, whether commits survive a power cut, and who
+//! may read and write the files. The bad case of each line becomes a warning.
 
 use std::path::Path;
 
 use honeyflow_workflow::Problem;
 
-use super::Examined;
-use crate::config::{Config, warning};
+use super::SourceReport;
+use crate::{
+    codes,
+    config::{Config, warning},
+};
 
+/// One line of the report.
 pub struct Line {
     pub what: &'static str,
     pub found: String,
 }
 
-pub async fn report(config: &Config, examined: &[Examined], problems: &mut Vec<Problem>) -> Vec<Line> {
+pub async fn report(config: &Config, examined: &[SourceReport], problems: &mut Vec<Problem>) -> Vec<Line> {
     let mut lines = vec![
         Line { what: "bind", found: format!("{}, this machine only", config.node.listen) },
         Line {
             what: "TLS",
-            found: "none; needed only on other addresses, which are refused until tokens and TLS exist".into(),
+            found: "none; only other addresses need it, and those are refused until tokens and TLS exist".into(),
         },
-        Line { what: "roles", found: "whoever reaches the port is operator and door".into() },
+        Line { what: "roles", found: "every user of this machine may operate the node and send events".into() },
     ];
     for source in examined {
         let Some(database) = &source.database else { continue };
@@ -32,13 +36,13 @@ pub async fn report(config: &Config, examined: &[Examined], problems: &mut Vec<P
             }
             if mode != "wal" {
                 let message = format!(
-                    "the database's journal is `{mode}`: readers and the application's writers wait for each other"
+                    "the database's journal is `{mode}`: readers and the application's writers block each other"
                 );
                 problems.push(warning(
                     path.as_str(),
-                    "no-wal",
+                    codes::problem::NO_WAL,
                     &message,
-                    "`honeyflow source install` switches to WAL after asking; it is remembered in the file",
+                    "`honeyflow source install` switches to WAL after asking; the setting is stored in the file",
                 ));
             }
         }
@@ -68,14 +72,14 @@ pub async fn report(config: &Config, examined: &[Examined], problems: &mut Vec<P
 #[cfg(unix)]
 fn file_mode(lines: &mut Vec<Line>, file: &Path, refused: u32, why: &str, path: &str, problems: &mut Vec<Problem>) {
     use std::os::unix::fs::PermissionsExt;
-    // what is not there yet is made with the right mode
+    // A file that does not exist yet will be created with the right mode.
     let Ok(metadata) = std::fs::metadata(file) else { return };
     let mode = metadata.permissions().mode() & 0o777;
     lines.push(Line { what: "files", found: format!("{} {mode:04o}", file.display()) });
     if mode & refused != 0 {
         let message = format!("{} (mode {mode:04o}) can be {why}", file.display());
         let help = format!("chmod {:04o} {}", mode & !refused, file.display());
-        problems.push(warning(path, "file-mode", &message, &help));
+        problems.push(warning(path, codes::problem::FILE_MODE, &message, &help));
     }
 }
 

@@ -1,37 +1,47 @@
-//! `honeyflow check`: everything that is wrong with the configuration at once, then what it amounts to: what is read,
-//! how effects are delivered, whether the set-up is sound.
+//! `honeyflow check`: reports every problem of the configuration at once, then a summary: which tables are read, how
+//! effects are delivered, and whether the set-up is secure.
 
 use std::fmt::Write;
 
 use honeyflow_workflow::Problem;
 
-use super::{Context, Done, Fault, block_on};
+use super::{Context, Fault, Outcome, block_on};
 use crate::{
-    check::{self, Examined, delivery, setup},
+    check::{self, SourceReport, delivery, setup},
     config::{Config, reference},
-    escape,
+    escape, failures,
     node::steps,
     registry,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Look at the file alone, not at the databases
+    /// Check only the file; do not connect to the databases
     #[arg(long)]
     offline: bool,
-    /// Print the reference of the configuration
-    #[arg(long, hide = true)]
-    reference: bool,
+    /// Print a page of the reference as Markdown
+    #[arg(long, hide = true, value_enum, num_args = 0..=1, require_equals = true, value_name = "PAGE")]
+    #[arg(default_missing_value = "configuration")]
+    reference: Option<Page>,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
-    if arguments.reference {
-        context.output.print(&reference::markdown(&registry::kinds()))?;
-        return Ok(Done::Well);
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Page {
+    Configuration,
+    Failures,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
+    if let Some(page) = arguments.reference {
+        context.output.print(&match page {
+            Page::Configuration => reference::markdown(&registry::kinds()),
+            Page::Failures => failures::markdown(),
+        })?;
+        return Ok(Outcome::Success);
     }
     let loaded = match context.load() {
         Ok(loaded) => loaded,
-        // a file that is no TOML is a negative result of this command, not a wrong use of it
+        // A file that is not TOML is a negative result of this command (exit code 1), not wrong usage (2).
         Err(Fault::Config(report)) => return conclude(context, &report, ""),
         Err(fault) => return Err(fault),
     };
@@ -45,7 +55,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     conclude(context, &loaded.report(problems), &summary)
 }
 
-fn conclude(context: &Context, report: &crate::config::Report, summary: &str) -> Result<Done, Fault> {
+fn conclude(context: &Context, report: &crate::config::Report, summary: &str) -> Result<Outcome, Fault> {
     let output = &context.output;
     if output.is_json() {
         output.print(&format!("{:#}\n", report.json()))?;
@@ -63,10 +73,10 @@ fn conclude(context: &Context, report: &crate::config::Report, summary: &str) ->
         };
         output.print(&format!("{text}{gap}{summary}{}\n", escape::line(&verdict)))?;
     }
-    Ok(if report.errors() == 0 { Done::Well } else { Done::Negative })
+    Ok(if report.errors() == 0 { Outcome::Success } else { Outcome::Negative })
 }
 
-async fn examine(config: &Config, problems: &mut Vec<Problem>) -> Vec<Examined> {
+async fn examine(config: &Config, problems: &mut Vec<Problem>) -> Vec<SourceReport> {
     let mut all = Vec::new();
     for source in &config.sources {
         let mut examined = check::examine(config, source).await;
@@ -76,7 +86,7 @@ async fn examine(config: &Config, problems: &mut Vec<Problem>) -> Vec<Examined> 
     all
 }
 
-async fn summarise(config: &Config, examined: &[Examined], problems: &mut Vec<Problem>) -> String {
+async fn summarise(config: &Config, examined: &[SourceReport], problems: &mut Vec<Problem>) -> String {
     let mut text = String::new();
     for source in examined {
         let Some(database) = &source.database else { continue };

@@ -1,27 +1,27 @@
-//! `honeyflow demo`: see it work, without a server and without configuration.
+//! `honeyflow demo`: shows Honeyflow at work, without a server and without a configuration.
 
 use std::path::PathBuf;
 
-use super::{Context, Done, Fault, output::Format};
+use super::{Context, Fault, Outcome, output::Format};
 use crate::demo::{self, Report};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// End by itself, with the proof that every document equals its row
+    /// Stop after --changes changes and prove that every document equals its row
     #[arg(long)]
     once: bool,
-    /// With --once: how many changes the application commits
+    /// Number of changes to commit with --once
     #[arg(long, default_value_t = 20_000, value_name = "N")]
     changes: u64,
-    /// Leave database, configuration and index in this folder, as a starting point of one's own
+    /// Keep database, configuration and index in this folder, as a starting point
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// The same seed gives the same shop and the same changes
+    /// Seed of the generated shop and changes; the same seed gives the same data
     #[arg(long, default_value_t = 1, hide = true)]
     seed: u64,
 }
 
-pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
+pub async fn run(arguments: Arguments, context: &Context) -> Result<Outcome, Fault> {
     let kept = arguments.keep.clone();
     let options =
         demo::Options { once: arguments.once.then_some(arguments.changes), keep: arguments.keep, seed: arguments.seed };
@@ -32,9 +32,9 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
         Format::Table => print(&report),
     }
     if let Some(folder) = kept {
-        eprintln!("everything is in {0}: go on with `honeyflow start --config {0}/honeyflow.toml`", folder.display());
+        eprintln!("kept in {0}; continue with `honeyflow start --config {0}/honeyflow.toml`", folder.display());
     }
-    Ok(if holds { Done::Well } else { Done::Negative })
+    Ok(if holds { Outcome::Success } else { Outcome::Negative })
 }
 
 fn print(report: &Report) {

@@ -1,5 +1,5 @@
-//! `honeyflow explain`: all that is stored about one key: its events, failures, parked entries, the document as its
-//! statement reads it now, and what each sink holds of it.
+//! `honeyflow explain`: shows everything stored about one key: its events, failures and parked entries, the document as
+//! its statement reads it now, and the document that each sink holds. `--code` shows the description of a code.
 
 use std::sync::Arc;
 
@@ -7,26 +7,36 @@ use honeyflow_event::{Event, Key, document};
 use honeyflow_runtime::Failure;
 use honeyflow_sink::Stat;
 use honeyflow_store::{
-    Admin, AdminReply, Load, Loaded, Reply, Request, Store,
+    Admin, AdminReply, Load, LoadResult, Reply, Request, Store,
     admin::{ParkedFilter, ParkedRow},
-    misplaced,
-    write::Charged,
+    mismatched_reply,
+    write::StoredFailure,
 };
 use serde_json::{Value, json};
 
-use super::{Context, Done, Fault, ask, block_on, no_such, open, output::age, unexpected, why};
+use super::{Context, Fault, Outcome, block_on, no_such, node_client, open, output::age, unexpected, wait_reason};
 use crate::{
+    codes,
     config::{Config, EntityConfig},
     escape,
+    failures::{self, Entry},
     registry::{self, Database, bind},
 };
 
 #[derive(clap::Args)]
+#[command(
+    override_usage = "honeyflow explain [OPTIONS] <ENTITY> <KEY>\n       honeyflow explain [OPTIONS] --code <CODE>"
+)]
 pub struct Arguments {
-    /// The entity, as in [entity.NAME]
-    entity: String,
-    /// The key; parts of a composite key are joined by `|`
-    key: String,
+    /// Entity, as in [entity.NAME]
+    #[arg(required_unless_present = "code")]
+    entity: Option<String>,
+    /// Key of the row; the parts of a composite key are joined by `|`
+    #[arg(required_unless_present = "code")]
+    key: Option<String>,
+    /// Describe a code of a failure, problem or refusal: what it means and what to do about it
+    #[arg(long, conflicts_with_all = ["entity", "key"])]
+    code: Option<String>,
 }
 
 const ROWS_MAX: u32 = 20;
@@ -35,35 +45,61 @@ const LOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 struct Story {
     row: Result<Option<Arc<Value>>, Failure>,
     events: Vec<Event>,
-    failures: Vec<Charged>,
+    failures: Vec<StoredFailure>,
     parked: Vec<ParkedRow>,
     paused: Vec<honeyflow_store::write::Pause>,
     held: Vec<(String, Option<Stat>)>,
-    /// As the node that runs here tells it; empty if none does.
+    /// Open runs, as the running node reports them; empty if no node runs here.
     open: Vec<Value>,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
+    match arguments {
+        Arguments { code: Some(code), .. } => explain_code(code, context),
+        Arguments { entity: Some(entity), key: Some(key), .. } => explain_key(entity, key, context),
+        // The parser of the command line demands one of the two.
+        _ => Err(Fault::usage("there is nothing to explain", "name an entity and a key, or a code with --code")),
+    }
+}
+
+fn explain_code(code: &str, context: &Context) -> Result<Outcome, Fault> {
+    let entries: Vec<Entry> = failures::all().into_iter().filter(|entry| entry.code == code).collect();
+    if entries.is_empty() {
+        let help = match failures::nearest_code(code) {
+            Some(word) => format!("did you mean `{word}`?"),
+            None => "docs/reference/failures.md lists all codes".to_owned(),
+        };
+        return Err(Fault::usage(format!("there is no code `{code}`"), help));
+    }
+    if context.output.is_json() {
+        entries.iter().try_for_each(|entry| context.output.object(&entry.json()))?;
+    } else {
+        context.output.print(&entries.iter().map(Entry::text).collect::<Vec<_>>().join("\n"))?;
+    }
+    Ok(Outcome::Success)
+}
+
+fn explain_key(entity: &str, key: &str, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let names = || config.entities.iter().map(|entity| &*entity.name);
-    let entity = config.entity(&arguments.entity).ok_or_else(|| no_such("entity", &arguments.entity, names()))?;
-    let key: Key = arguments.key.as_str().into();
-    let mut story = block_on(tell(&config, entity, &key))??;
+    let entity = config.entity(entity).ok_or_else(|| no_such("entity", entity, names()))?;
+    let key: Key = key.into();
+    let mut story = block_on(collect(&config, entity, &key))??;
     story.open = open_runs(&config, entity, &key);
     if context.output.is_json() {
         context.output.object(&as_json(entity, &key, &story))?;
     } else {
         context.output.print(&escape::lines(&as_text(entity, &key, &story)))?;
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-async fn tell(config: &Config, entity: &EntityConfig, key: &Key) -> Result<Story, Failure> {
+async fn collect(config: &Config, entity: &EntityConfig, key: &Key) -> Result<Story, Failure> {
     let Some(source) = config.source(&entity.source) else {
-        return Err(Failure::fatal("unknown-source", format!("there is no [source.{}]", entity.source)));
+        return Err(Failure::fatal(codes::UNKNOWN_SOURCE, format!("there is no [source.{}]", entity.source)));
     };
     let database = open(config, source).await?;
-    // rows that triggers wrote name the table, rows of the application may name the entity
+    // Triggers store the table's name in an event; an application may store the entity's name.
     let mut events = Vec::new();
     let mut names = vec![entity.name.clone(), entity.table.as_str().into()];
     names.dedup();
@@ -100,10 +136,11 @@ async fn tell(config: &Config, entity: &EntityConfig, key: &Key) -> Result<Story
     Ok(Story { row, events, failures, parked, paused, held, open: Vec::new() })
 }
 
-/// What is stored is told whether or not a node answers.
+/// Asks the running node for the open runs of the key. Returns an empty list if it does not answer: the stored part
+/// is shown anyway.
 fn open_runs(config: &Config, entity: &EntityConfig, key: &Key) -> Vec<Value> {
-    let path = format!("/v1/runs?limit=100&key={}", ask::encode(key));
-    let answer = ask::node(config, &path).ok().flatten();
+    let path = format!("/v1/runs?limit=100&key={}", node_client::encode(key));
+    let answer = node_client::get(config, &path).ok().flatten();
     let runs = answer.and_then(|mut answer| answer["runs"].as_array_mut().map(std::mem::take));
     runs.unwrap_or_default().into_iter().filter(|run| run["entity"] == *entity.name).collect()
 }
@@ -112,27 +149,27 @@ async fn load(database: &Database, entity: &EntityConfig, key: &Key) -> Result<O
     let (bound, problems) = bind(database, &[entity]).await;
     let Some(bound) = bound.into_iter().next() else {
         let why = problems.first().map_or_else(String::new, |problem| problem.message.clone());
-        return Err(Failure::fatal("bad-statement", why));
+        return Err(Failure::fatal(codes::BAD_STATEMENT, why));
     };
     let load = Load { statement: bound.document, keys: vec![key.clone()], expand: None, timeout: LOAD_TIMEOUT };
     match database.store.call(Request::Load(load)).await? {
         Reply::Loaded(loaded) => match loaded.into_iter().next() {
-            Some(Loaded::Document(document)) => Ok(document),
-            Some(Loaded::Rejected(failure)) => Err(failure),
+            Some(LoadResult::Document(document)) => Ok(document),
+            Some(LoadResult::Rejected(failure)) => Err(failure),
             None => Ok(None),
         },
-        other => Err(misplaced(&other)),
+        other => Err(mismatched_reply(&other)),
     }
 }
 
-/// What the document of now and what a sink holds have to do with each other.
+/// Compares the document as it is loaded now with the document that a sink holds.
 fn verdict(row: &Result<Option<Arc<Value>>, Failure>, stat: Option<&Stat>) -> &'static str {
     match (row, stat) {
         (Err(_), _) => "cannot be compared",
         (Ok(None), None) => "absent, as is the row",
         (Ok(None), Some(_)) => "still there, though the row is gone",
         (Ok(Some(_)), None) => "absent",
-        // transforms between load and sink may change it: then the hashes differ and nothing is wrong
+        // A transform step between load and sink may change the document: then the hashes differ, and nothing is wrong.
         (Ok(Some(row)), Some(stat)) if document::hash(row) == stat.hash => "equal to the row",
         (Ok(Some(_)), Some(_)) => "other than the row as loaded",
     }
@@ -167,7 +204,7 @@ fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
     let mut lines = vec![format!("{} {key}", entity.name)];
     match &story.row {
         Ok(Some(row)) => lines.push(format!("document  {row}")),
-        Ok(None) => lines.push("document  none: there is no such row, or its condition leaves it out".into()),
+        Ok(None) => lines.push("document  none: there is no such row, or the statement filters it out".into()),
         Err(failure) => lines.push(format!("document  {} ({})", failure.message, failure.code)),
     }
     if story.events.is_empty() {
@@ -175,14 +212,14 @@ fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
     }
     for event in &story.events {
         let workflow =
-            event.workflow.as_deref().map_or_else(String::new, |workflow| format!(", for workflow {workflow} alone"));
+            event.workflow.as_deref().map_or_else(String::new, |workflow| format!(", only for workflow {workflow}"));
         lines.push(format!("event     {} of priority {}{workflow}", event.id, event.priority));
     }
     for run in &story.open {
         let text = |name: &str| run[name].as_str().unwrap_or_default();
-        let (open_for, steps) = (age(run["open_ms"].as_u64().unwrap_or(0)), why::steps(run));
+        let (open_for, steps) = (age(run["open_ms"].as_u64().unwrap_or(0)), wait_reason::active_steps(run));
         let at = if steps.is_empty() { String::new() } else { format!(", at {steps}") };
-        let sentence = why::sentence(run);
+        let sentence = wait_reason::sentence(run);
         lines.push(format!(
             "open      {} for {open_for}{at}, waits for: {}: {sentence}",
             text("workflow"),
@@ -191,7 +228,7 @@ fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
     }
     for charged in &story.failures {
         lines.push(format!(
-            "failing   {}.{}: {} ({}), {} tries so far, next in {}",
+            "failing   {}.{}: {} ({}), {} attempts so far, next in {}",
             charged.run.workflow,
             charged.step,
             charged.failure.message,

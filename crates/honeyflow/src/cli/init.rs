@@ -1,5 +1,5 @@
-//! `honeyflow init`: reads a database's schema, writes a configuration for it and prints the statements that installing
-//! it will run. Nothing in the database is changed.
+//! `honeyflow init`: reads the schema of a database, writes a configuration for it and prints the SQL statements that
+//! `source install` will run. It changes nothing in the database.
 
 use std::{
     io::Write,
@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{
-    Context, Done, Fault, block_on,
-    source::install::{chosen, wanted},
+    Context, Fault, Outcome, block_on,
+    source::install::{select_source, wanted_tables},
 };
 use crate::{
-    config::{self, Loaded, Url, name_of, secret},
+    config::{self, LoadedConfig, Url, name_of, secret},
     init::{
         Proposal,
         write::{Frame, toml},
@@ -21,16 +21,16 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The database: sqlite:PATH, or where its address is kept: env:NAME, file:PATH
+    /// Database: sqlite:PATH, or a reference to its address: env:NAME, file:PATH
     #[arg(value_name = "DATABASE")]
     database: String,
-    /// Where documents go; tantivy:NAME puts NAME_ before the names of the indexes
+    /// Sink for the documents; tantivy:NAME prefixes the index names with NAME_
     #[arg(value_name = "SINK", default_value = "tantivy:")]
     sink: String,
-    /// The file to write; default: that of --config
+    /// File to write [default: the file of --config]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Overwrite a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
     /// Print the configuration instead of writing it
@@ -38,12 +38,12 @@ pub struct Arguments {
     print: bool,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let out = arguments.out.clone().unwrap_or_else(|| context.file.clone());
     if !arguments.print && !arguments.force && out.exists() {
         return Err(Fault::usage(
-            format!("{} is there already", out.display()),
-            "--force overwrites it, --print shows the proposal, --out writes another file",
+            format!("{} already exists", out.display()),
+            "pass --force to overwrite it, --print to show the configuration, or --out to write another file",
         ));
     }
     let prefix = index_prefix(&arguments.sink)?;
@@ -53,22 +53,22 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let proposal = block_on(database.propose())??;
     if proposal.entities.is_empty() {
         let found =
-            if proposal.skipped.is_empty() { "the database has no tables" } else { "no table can be an entity" };
-        tell_skipped(&proposal, context);
-        return Err(Fault::usage(found, "a table needs a primary key; create one first, then run init again"));
+            if proposal.skipped.is_empty() { "the database has no tables" } else { "no table can become an entity" };
+        print_skipped(&proposal, context);
+        return Err(Fault::usage(found, "add a primary key to a table, then run init again"));
     }
     let command = format!("honeyflow init {}", secret::redact(&arguments.database));
-    let url = seen_from(&arguments.database, &out);
+    let url = relative_to_file(&arguments.database, &out);
     let page = toml(&proposal, &Frame { command: &command, source: &name, url: &url, index_prefix: &prefix });
-    let loaded = prove(&out, &page);
+    let loaded = parse_own_page(&out, &page);
     if arguments.print {
         context.output.print(&page)?;
-        tell_skipped(&proposal, context);
-        return Ok(Done::Well);
+        print_skipped(&proposal, context);
+        return Ok(Outcome::Success);
     }
-    // before anything is written: what does not fit the database would be a mistake of ours
-    let (config, source) = chosen(&loaded, None)?;
-    let statements = database.plan(&wanted(&loaded, config, source, &database)?)?;
+    // Checked before the file is written: a proposal that does not fit the database is a bug in `init`.
+    let (config, source) = select_source(&loaded, None)?;
+    let statements = database.plan(&wanted_tables(&loaded, config, source, &database)?)?;
     write_file(&out, &page, arguments.force)?;
     context.output.print(&statements)?;
     context.output.note(&format!(
@@ -76,17 +76,19 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         out.display(),
         proposal.entities.len()
     ));
-    tell_skipped(&proposal, context);
-    tell_next(&proposal, &out, context);
-    Ok(Done::Well)
+    print_skipped(&proposal, context);
+    print_next_steps(&proposal, &out, context);
+    Ok(Outcome::Success)
 }
 
+/// Reads the proposed configuration back.
+///
 /// # Panics
-/// If our own reader would refuse what we wrote.
-fn prove(out: &Path, page: &str) -> Loaded {
+/// If the configuration reader refuses it: that is a bug in `init`.
+fn parse_own_page(out: &Path, page: &str) -> LoadedConfig {
     let loaded = match config::parse(out, page.to_owned(), &registry::kinds()) {
         Ok(loaded) => loaded,
-        Err(report) => panic!("init wrote a file that is no TOML:\n{}", report.text(false)),
+        Err(report) => panic!("init wrote a file that is not TOML:\n{}", report.text(false)),
     };
     let report = loaded.report(Vec::new());
     assert!(report.errors() == 0, "init wrote a file that cannot be read:\n{}", report.text(false));
@@ -94,7 +96,7 @@ fn prove(out: &Path, page: &str) -> Loaded {
 }
 
 fn index_prefix(sink: &str) -> Result<String, Fault> {
-    let help = "tantivy:NAME with letters, digits, `_` and `-`; each entity gets an index of its own";
+    let help = "tantivy:NAME with letters, digits, `_` and `-`; each entity gets its own index";
     match sink.strip_prefix("tantivy:") {
         Some("") => Ok(String::new()),
         Some(name) if name.len() <= 30 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') => {
@@ -107,8 +109,8 @@ fn index_prefix(sink: &str) -> Result<String, Fault> {
 
 fn source_url(written: &str) -> Result<Url, Fault> {
     if secret::has_password(written) {
-        let help = "a password on the command line can be seen by others: export DATABASE_URL=…, then honeyflow init env:DATABASE_URL";
-        return Err(Fault::usage("the address holds a password", help));
+        let help = "other users can see a password on the command line: export DATABASE_URL=…, then honeyflow init env:DATABASE_URL";
+        return Err(Fault::usage("the address contains a password", help));
     }
     if !["sqlite:", "env:", "file:"].iter().any(|scheme| written.starts_with(scheme)) {
         let help = match Path::new(written).exists() {
@@ -120,15 +122,16 @@ fn source_url(written: &str) -> Result<Url, Fault> {
     Ok(Url::read(written, Path::new("")))
 }
 
-/// `sqlite:data/shop.db` → `shop`.
+/// Derives the source's name from its address: `sqlite:data/shop.db` → `shop`.
 fn source_name(written: &str) -> String {
     let path = written.strip_prefix("sqlite:").unwrap_or("database");
     let stem = Path::new(path).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     name_of(&stem.unwrap_or_else(|| "database".to_owned()))
 }
 
-/// The address as it stands in the file: relative paths are relative to the file, not to where we are.
-fn seen_from(written: &str, out: &Path) -> String {
+/// The address as written into the configuration: relative paths there are relative to the file, not to the current
+/// folder.
+fn relative_to_file(written: &str, out: &Path) -> String {
     let elsewhere = out.parent().is_some_and(|folder| folder != Path::new(""));
     for scheme in ["sqlite:", "file:"] {
         if let Some(path) = written.strip_prefix(scheme).filter(|_| elsewhere)
@@ -143,7 +146,7 @@ fn seen_from(written: &str, out: &Path) -> String {
 fn write_file(out: &Path, page: &str, force: bool) -> Result<(), Fault> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true);
-    // without --force the file must not have come into being meanwhile
+    // Without --force, fail if another process has created the file in the meantime.
     if force {
         options.create(true).truncate(true)
     } else {
@@ -151,30 +154,30 @@ fn write_file(out: &Path, page: &str, force: bool) -> Result<(), Fault> {
     };
     let written = options.open(out).and_then(|mut file| file.write_all(page.as_bytes()));
     written.map_err(|error| {
-        Fault::usage(format!("{} cannot be written: {error}", out.display()), "--out names another file")
+        Fault::usage(format!("cannot write {}: {error}", out.display()), "pass --out to write another file")
     })
 }
 
-fn tell_skipped(proposal: &Proposal, context: &Context) {
+fn print_skipped(proposal: &Proposal, context: &Context) {
     if proposal.skipped.is_empty() {
         return;
     }
-    context.output.note("left out:");
+    context.output.note("skipped:");
     let width = proposal.skipped.iter().map(|skipped| skipped.what.chars().count()).max().unwrap_or(0).min(40);
     for skipped in &proposal.skipped {
         context.output.note(&format!("  {:<width$}  {}", skipped.what, skipped.why));
     }
 }
 
-fn tell_next(proposal: &Proposal, out: &Path, context: &Context) {
+fn print_next_steps(proposal: &Proposal, out: &Path, context: &Context) {
     let config =
         if out == Path::new("honeyflow.toml") { String::new() } else { format!(" --config {}", out.display()) };
     let first = proposal.entities.first().map_or("", |entity| &entity.name);
     context.output.note(&format!(
         "next:\n  \
-         honeyflow check{config}                     whether it fits, and what it amounts to\n  \
-         honeyflow source install{config}            makes the tables and triggers printed above, after asking\n  \
-         honeyflow start{config}                     does so too, then runs\n  \
+         honeyflow check{config}                     check the configuration against the database\n  \
+         honeyflow source install{config}            create the tables and triggers printed above, after asking\n  \
+         honeyflow start{config}                     create them too, then run the node\n  \
          honeyflow search {first}{config}"
     ));
 }

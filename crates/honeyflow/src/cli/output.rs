@@ -1,5 +1,5 @@
-//! What is printed: data to stdout, the rest to stderr; as a table for people or as JSON for programs. What comes from
-//! data is escaped in one place, here (SE-30).
+//! Output of the commands: data to stdout, everything else to stderr; as a table for people or as JSON for programs.
+//! Text that comes from data is escaped in one place, here (SE-30).
 
 use std::io::{self, IsTerminal, Write};
 
@@ -36,7 +36,7 @@ impl Output {
         match self.colour {
             Colour::Always => true,
             Colour::Never => false,
-            // https://no-color.org: set and not empty
+            // https://no-color.org: the variable counts if it is set and not empty.
             Colour::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         }
     }
@@ -49,20 +49,20 @@ impl Output {
         self.colours(io::stderr().is_terminal())
     }
 
-    /// Text of our own, or escaped already.
+    /// Prints text that needs no escaping: our own, or already escaped.
     pub fn print(&self, text: &str) -> Result<(), Fault> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|_| Fault::Closed)
     }
 
-    /// One JSON object on one line. JSON escapes control characters itself.
+    /// Prints one JSON object on one line. JSON escapes control characters itself.
     pub fn object(&self, value: &impl Serialize) -> Result<(), Fault> {
         let mut line = serde_json::to_string(value).unwrap_or_default();
         line.push('\n');
         self.print(&line)
     }
 
-    /// Rows as a table, or an object for each.
+    /// Prints rows as a table, or as one JSON object per line.
     pub fn rows<T: Serialize, const N: usize>(
         &self,
         header: [&str; N],
@@ -95,13 +95,13 @@ impl Output {
         self.print(&lines.concat())
     }
 
-    /// To stderr: what is not data. An error here has nowhere to go.
+    /// Prints a message to stderr. An error while writing is ignored: there is no place to report it.
     pub fn note(&self, text: &str) {
         let _ = writeln!(io::stderr().lock(), "{}", escape::lines(text));
     }
 }
 
-/// `1500` → `1.5 s`, for people.
+/// Formats a duration in milliseconds for people: `1500` → `1.5 s`.
 pub fn age(milliseconds: u64) -> String {
     match milliseconds {
         0..1000 => format!("{milliseconds} ms"),
@@ -112,7 +112,7 @@ pub fn age(milliseconds: u64) -> String {
     }
 }
 
-/// The first line, cut.
+/// Returns the first line of the text, cut to `characters_max` characters.
 pub fn brief(text: &str, characters_max: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     if line.chars().count() <= characters_max && line.len() == text.trim_end().len() {

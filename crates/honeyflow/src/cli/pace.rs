@@ -1,27 +1,28 @@
-//! How fast something goes on, and how long it will take: from what was done over the last seconds, not since the start.
+//! Estimates the rate and the remaining time of a long operation, from the progress of the last 10 s rather than since
+//! the start.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// What is older says little of what comes.
+/// Older progress says little about the current rate.
 const WINDOW: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub struct Pace {
-    /// When, and how much was done by then.
+    /// Pairs of time and the number of rows done by then.
     seen: VecDeque<(Duration, u64)>,
 }
 
 impl Pace {
-    /// `at` since some beginning.
+    /// Records the number of rows done at a time `at`, measured from any fixed start.
     pub fn note(&mut self, at: Duration, done: u64) {
         self.seen.push_back((at, done));
-        // The last one outside the window stays: what lies between it and now is the window's.
+        // Keep the newest entry outside the window: the rate is measured from it.
         while self.seen.len() > 2 && at.saturating_sub(self.seen[1].0) >= WINDOW {
             self.seen.pop_front();
         }
     }
 
-    /// In a second; none before there is something to tell it from.
+    /// Rows per second; none until there is enough progress to measure.
     pub fn rate(&self) -> Option<f64> {
         let ((from, before), (to, done)) = (self.seen.front()?, self.seen.back()?);
         let took = to.saturating_sub(*from).as_secs_f64();
@@ -30,6 +31,7 @@ impl Pace {
         (took >= 0.5 && more > 0.0).then_some(more / took)
     }
 
+    /// The estimated time until `total` rows are done.
     pub fn left(&self, total: u64) -> Option<Duration> {
         let done = self.seen.back().map_or(0, |(_, done)| *done);
         #[expect(clippy::cast_precision_loss, reason = "a time for people")]
@@ -67,11 +69,7 @@ mod tests {
         let mut pace = Pace::default();
         assert_eq!(pace.sentence(Some(900)), "0 of 900 rows");
         pace.note(seconds(0), 100);
-        assert_eq!(
-            (pace.rate(), pace.sentence(None)),
-            (None, "100 rows".to_owned()),
-            "what was done before says nothing"
-        );
+        assert_eq!((pace.rate(), pace.sentence(None)), (None, "100 rows".to_owned()), "one reading gives no rate");
         for second in 1..=10 {
             pace.note(seconds(second), 100 + second * 10);
         }
@@ -86,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn ob_76_nothing_is_promised_while_nothing_goes_on() {
+    fn ob_76_without_progress_no_remaining_time_is_shown() {
         let mut pace = Pace::default();
         pace.note(seconds(0), 5);
         pace.note(seconds(30), 5);
         assert_eq!((pace.rate(), pace.left(10)), (None, None));
-        assert_eq!(pace.sentence(Some(3)), "5 of 5 rows", "there are more than were counted");
+        assert_eq!(pace.sentence(Some(3)), "5 of 5 rows", "more rows were done than were counted before");
     }
 }

@@ -1,6 +1,7 @@
-//! `honeyflow reindex`: every row of an entity is loaded and indexed again, behind live traffic. In place, unless the
-//! index is outdated or a new generation is wanted: then the next one is built beside it and swapped. Interrupted, it
-//! goes on where it was. An index that is damaged is set aside first and made anew.
+//! `honeyflow reindex`: loads and indexes every row of an entity again, at a lower priority than live changes. It works
+//! in place, unless the index is outdated or the user asks for a new generation: then the next generation is built
+//! beside the current one, and the two are swapped. An interrupted reindex continues where it stopped. A damaged index
+//! is first set aside and then built from the start.
 
 use std::{num::NonZeroU32, time::Instant};
 
@@ -8,14 +9,14 @@ use honeyflow_sink_tantivy::TantivySink;
 use honeyflow_store::{Admin, AdminReply};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Context, Done, Fault, no_such, pace::Pace};
+use super::{Context, Fault, Outcome, no_such, pace::Pace};
 use crate::{
     config::{Config, EntityConfig, SinkConfig},
     node::{
         self,
-        alone::Worker,
+        command_node::CommandNode,
         data, generation, rebuild,
-        reindex::{self, Queued},
+        reindex::{self, QueueProgress},
         shape,
         source::OpenSource,
     },
@@ -24,29 +25,29 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The entity, as in [entity.NAME]
+    /// Entity, as in [entity.NAME]
     entity: String,
-    /// Build the index anew beside the one that is served, and swap them when it is complete
+    /// Build a new generation of the index beside the current one, and swap them when it is complete
     #[arg(long)]
     new_generation: bool,
-    /// At most so many rows a second; as fast as they are worked on without it
+    /// Maximum number of rows per second [default: as fast as they are processed]
     #[arg(long, value_name = "ROWS", conflicts_with = "no_wait")]
     rate: Option<NonZeroU32>,
-    /// Only ask for it; a node works on it when it runs
+    /// Only queue the rows; a running node processes them
     #[arg(long)]
     no_wait: bool,
 }
 
-pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
+pub async fn run(arguments: Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
-    let asked = find(&config, &arguments.entity)?;
+    let entity = find(&config, &arguments.entity)?;
     let in_use = data::is_in_use(&config.node.data);
     let outdated = if in_use { rebuild::outdated(&config) } else { rebuild::outdated_or_damaged(&config) };
     if !outdated.is_empty() && in_use {
         let why = outdated.iter().map(|outdated| outdated.why.message.clone()).collect::<Vec<_>>().join("; ");
-        return Err(Fault::usage(why, "a node is writing to it: stop it first"));
+        return Err(Fault::usage(why, "a node is writing to the index: stop the node first"));
     }
-    // With an index go the documents of everything that is in it.
+    // Setting an index aside removes the documents of every entity in it, so all of them are indexed again.
     let mut entities = rebuild::entities_of(&config, &outdated);
     for name in &entities {
         let open = open(&config, find(&config, name)?).await?;
@@ -55,45 +56,45 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     for outdated in &outdated {
         rebuild::set_aside(&config, outdated)?;
     }
-    let sinks = || config.sinks.iter().filter(|sink| config.entities_into(&sink.name).contains(&asked.name));
+    let sinks = || config.sinks.iter().filter(|sink| config.entities_into(&sink.name).contains(&entity.name));
     let mut renewed = Vec::new();
     for sink in sinks() {
-        if is_to_be_renewed(&config, sink, arguments.new_generation)? {
+        if needs_new_generation(&config, sink, arguments.new_generation)? {
             renewed.push(sink);
         }
     }
-    let elsewhere = sinks().count() > renewed.len() || renewed.is_empty();
-    if elsewhere && !entities.contains(&asked.name) {
-        entities.push(asked.name.clone());
+    let needs_in_place = sinks().count() > renewed.len() || renewed.is_empty();
+    if needs_in_place && !entities.contains(&entity.name) {
+        entities.push(entity.name.clone());
     }
     let word = uuid::Uuid::new_v4().to_string();
     for sink in &renewed {
         generation::request(&home(&config, sink).await?.database.store, &sink.name, &word).await?;
     }
-    let worker = if arguments.no_wait { None } else { Some(Worker::begin(&config).await?) };
+    let worker = if arguments.no_wait { None } else { Some(CommandNode::begin(&config).await?) };
     for name in &entities {
         in_place(&config, find(&config, name)?, worker.as_ref(), arguments.rate, context).await?;
     }
     for sink in renewed {
         match &worker {
             Some(worker) => follow(sink, &home(&config, sink).await?, worker, &word, context).await?,
-            None => context.output.note(&format!("{}: a node builds the next generation when it runs", sink.name)),
+            None => context.output.note(&format!("{}: a running node will build the next generation", sink.name)),
         }
     }
     if let Some(worker) = worker {
         worker.end(&config).await;
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-fn is_to_be_renewed(config: &Config, sink: &SinkConfig, wanted: bool) -> Result<bool, Fault> {
-    // a table has no generations: every row is written again where it is
+fn needs_new_generation(config: &Config, sink: &SinkConfig, wanted: bool) -> Result<bool, Fault> {
+    // A table has no generations: every row is written again in place.
     if sink.table.is_some() {
         return Ok(false);
     }
     let mut options = registry::sink_options(sink, &config.node)?;
     options.shape = shape::lines(config, &sink.name);
-    // one that is not there yet is begun empty, and filled in place
+    // An index that does not exist yet starts empty and is filled in place.
     let is_there = options.folder.join("current").exists();
     let renewed = is_there && (wanted || TantivySink::looks_outdated(&options)?);
     if renewed && shape::feeds(config, &sink.name).is_none() {
@@ -113,7 +114,7 @@ async fn open(config: &Config, entity: &EntityConfig) -> Result<OpenSource, Faul
     Ok(open)
 }
 
-/// The source that keeps how far the sink's next generation is.
+/// Opens the source whose store keeps the progress of the sink's next generation.
 async fn home(config: &Config, sink: &SinkConfig) -> Result<OpenSource, Fault> {
     let feeds = shape::feeds(config, &sink.name).unwrap_or_default();
     let feed = feeds.first().ok_or_else(|| node::cannot_be_rebuilt(&sink.name))?;
@@ -123,7 +124,7 @@ async fn home(config: &Config, sink: &SinkConfig) -> Result<OpenSource, Fault> {
 async fn in_place(
     config: &Config,
     entity: &EntityConfig,
-    worker: Option<&Worker>,
+    worker: Option<&CommandNode>,
     rate: Option<NonZeroU32>,
     context: &Context,
 ) -> Result<(), Fault> {
@@ -136,12 +137,12 @@ async fn in_place(
         Some(worker) => {
             let total = reindex::count(store, &bound.entity).await?;
             let (began, mut pace) = (Instant::now(), Pace::default());
-            let mut shown = |queued: Queued, total: u64| {
+            let mut shown = |queued: QueueProgress, total: u64| {
                 pace.note(began.elapsed(), queued.events.saturating_sub(queued.waiting));
                 bar.set_message(pace.sentence(Some(total)));
             };
             let events = reindex::reindex(store, &bound.entity, rate, |queued| shown(queued, total)).await?;
-            worker.until_idle(&open, |waiting| shown(Queued { events, waiting }, events)).await?;
+            worker.until_idle(&open, |waiting| shown(QueueProgress { events, waiting }, events)).await?;
             events
         }
     };
@@ -149,11 +150,11 @@ async fn in_place(
     report(context, &open, &entity.name, None, events).await
 }
 
-/// Until it is served.
+/// Shows the progress of the next generation until it is served.
 async fn follow(
     sink: &SinkConfig,
     home: &OpenSource,
-    worker: &Worker,
+    worker: &CommandNode,
     word: &str,
     context: &Context,
 ) -> Result<(), Fault> {
@@ -161,7 +162,7 @@ async fn follow(
     let (began, mut pace) = (Instant::now(), Pace::default());
     let built = worker.until_built(home, &sink.name, word, |progress| {
         pace.note(began.elapsed(), progress.events());
-        bar.set_message(format!("generation of {}: {} queued", sink.name, pace.sentence(None)));
+        bar.set_message(format!("generation of {}: queued {}", sink.name, pace.sentence(None)));
     });
     let built = built.await?;
     bar.finish_and_clear();

@@ -1,4 +1,5 @@
-//! Notices a changed configuration file. What does not hold is reported once and ignored: the last good one stays.
+//! Watches the configuration file for changes. A changed file with errors is reported once and ignored; the node keeps
+//! the last valid configuration.
 
 use std::time::Duration;
 
@@ -15,15 +16,15 @@ use crate::{
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Returns the new configuration once the file has changed into another one that holds; SIGHUP makes it look at once.
+/// Returns the new configuration once the file has changed and is valid. SIGHUP makes it read the file immediately.
 pub async fn changed(current: &Config, context: &Context, hang_up: &mut Signal) -> Config {
     let mut seen = std::fs::read_to_string(&context.file).unwrap_or_default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            _ = hang_up.recv() => tracing::info!("SIGHUP: looking at the configuration"),
+            _ = hang_up.recv() => tracing::info!("SIGHUP: reading the configuration"),
         }
-        // Gone for a moment while an editor saves it: the last good one stays.
+        // An editor may remove the file for a moment while it saves: keep the last valid configuration.
         let Ok(text) = std::fs::read_to_string(&context.file) else { continue };
         if text == seen {
             continue;
@@ -31,7 +32,7 @@ pub async fn changed(current: &Config, context: &Context, hang_up: &mut Signal) 
         seen.clone_from(&text);
         match accept(current, context, text).await {
             Ok(next) => return next,
-            Err(why) => tracing::error!("the changed configuration is ignored, the last good one stays:\n{why}"),
+            Err(why) => tracing::error!("ignored the changed configuration, the last valid one stays in use:\n{why}"),
         }
     }
 }
@@ -41,14 +42,14 @@ async fn accept(current: &Config, context: &Context, text: String) -> Result<Con
     let report = loaded.report(Vec::new()).text(false);
     let next = loaded.config.ok_or(report)?;
     if next.node.data != current.node.data || next.node.listen != current.node.listen {
-        return Err("[node] data and listen can only be changed by a restart".to_owned());
+        return Err("changing [node] data or listen needs a restart".to_owned());
     }
-    fits(&next).await.map_err(|failure| failure.message)?;
+    check_start(&next).await.map_err(|failure| failure.message)?;
     Ok(next)
 }
 
-/// Everything that would fail at a start fails here, before the running node is touched.
-async fn fits(next: &Config) -> Result<(), Failure> {
+/// Does everything that could fail at a start, before the running node is stopped.
+async fn check_start(next: &Config) -> Result<(), Failure> {
     plan::graphs(next)?;
     for source in &next.sources {
         OpenSource::open(next, source).await?;
@@ -62,7 +63,8 @@ async fn fits(next: &Config) -> Result<(), Failure> {
     if let Some(outdated) = rebuild::outdated(next).into_iter().next() {
         let entities = rebuild::entities_of(next, std::slice::from_ref(&outdated));
         let entity = entities.first().map_or("ENTITY", |name| name);
-        let message = format!("{}: stop the node, `honeyflow reindex {entity}`, start it again", outdated.why.message);
+        let message =
+            format!("{}: stop the node, run `honeyflow reindex {entity}`, then start it again", outdated.why.message);
         return Err(Failure { message, ..outdated.why });
     }
     Ok(())

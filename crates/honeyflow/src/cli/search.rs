@@ -1,4 +1,4 @@
-//! `honeyflow search`: asks an index directly, with or without a running node.
+//! `honeyflow search`: searches an index directly, with or without a running node.
 
 use honeyflow_event::Stamp;
 use honeyflow_sink::Hit;
@@ -6,20 +6,20 @@ use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-use super::{Context, Done, Fault, block_on, no_such, output::brief};
+use super::{Context, Fault, Outcome, block_on, no_such, output::brief};
 use crate::registry;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The sink, as in [sink.NAME]
+    /// Sink, as in [sink.NAME]
     sink: String,
-    /// Words, or the index's query language: title:bees AND price:[1 TO 20]; everything if left out
+    /// Words, or a query such as title:bees AND price:[1 TO 20] [default: all documents]
     #[arg(default_value = "")]
     query: String,
-    /// Documents to show
+    /// Maximum number of documents to show
     #[arg(long, short = 'n', default_value = "20", conflicts_with = "all")]
     limit: u32,
-    /// Every document of the index, in the order of the index; takes no query
+    /// Show all documents, in the order of the index; cannot be used with a query
     #[arg(long, conflicts_with = "query")]
     all: bool,
 }
@@ -35,27 +35,27 @@ struct Row {
 /// Documents read at a time with --all.
 const PAGE: u32 = 500;
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let names = || config.sinks.iter().map(|sink| &*sink.name);
     let sink = config.sink(&arguments.sink).ok_or_else(|| no_such("sink", &arguments.sink, names()))?;
     let entity = config.entities_into(&sink.name).first().map(ToString::to_string).unwrap_or_default();
     let Some(index) = block_on(async { registry::reading_sink(sink, &config) })?? else {
-        context.output.note(&format!("the index of `{}` is not there yet: honeyflow start fills it", sink.name));
-        return Ok(Done::Well);
+        context.output.note(&format!("the index of `{}` does not exist yet: honeyflow start creates it", sink.name));
+        return Ok(Outcome::Success);
     };
     let row = |hit: Hit| Row { entity: entity.clone(), key: hit.key, version: hit.stamp, document: hit.document };
     if !arguments.all {
         let hits = block_on(index.search(arguments.query.clone(), arguments.limit))??;
         print(&hits.into_iter().map(row).collect::<Vec<_>>(), context)?;
-        return Ok(Done::Well);
+        return Ok(Outcome::Success);
     }
     let mut after = None;
     loop {
         let (hits, next) = block_on(index.list(after, PAGE))??;
         print(&hits.into_iter().map(row).collect::<Vec<_>>(), context)?;
         if next.is_none() {
-            return Ok(Done::Well);
+            return Ok(Outcome::Success);
         }
         after = next;
     }

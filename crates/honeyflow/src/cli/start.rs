@@ -1,14 +1,15 @@
-//! `honeyflow start`: runs a node until it is told to stop. The first SIGTERM or Ctrl-C drains it, a second one ends it
-//! at once. A changed configuration is taken over without a restart; one with errors is reported and ignored.
+//! `honeyflow start`: runs a node until it is stopped. The first SIGTERM or Ctrl-C drains the node, a second one ends
+//! it immediately. A changed configuration is used without a restart; one with errors is reported and ignored.
 
 use std::{net::SocketAddr, os::unix::process::CommandExt};
 
-use honeyflow_engine::shell::{STUCK, Service};
+use honeyflow_engine::shell::Service;
 use honeyflow_runtime::Failure;
 use tokio::signal::unix::SignalKind;
 
-use super::{Context, Done, Fault, confirm, reload};
+use super::{Context, Fault, Outcome, confirm, reload};
 use crate::{
+    codes,
     config::Config,
     node::{self, Node, rebuild, source::OpenSource},
     signals::{Stop, listen},
@@ -16,12 +17,12 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Install tables and triggers without asking
+    /// Install tables and triggers without asking for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
-pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
+pub async fn run(arguments: Arguments, context: &Context) -> Result<Outcome, Fault> {
     let mut config = context.config_to_run()?;
     node::data::refuse_if_in_use(&config.node.data)?;
     let listener = node::surface::bind(config.node.listen)?;
@@ -35,7 +36,7 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
                 None => return Err(fault),
                 Some(before) => {
                     tracing::error!(
-                        "the changed configuration cannot be used, the last good one stays: {}",
+                        "cannot use the changed configuration, the last valid one stays in use: {}",
                         fault.message()
                     );
                     config = before;
@@ -43,7 +44,7 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
                 }
             },
         };
-        let own = listener.try_clone().map_err(|error| Failure::fatal("cannot-listen", error.to_string()))?;
+        let own = listener.try_clone().map_err(|error| Failure::fatal(codes::CANNOT_LISTEN, error.to_string()))?;
         let mut running = node.run(&config, service, own)?;
         tracing::info!(node = %node.name, "started: http://{address}/ (any user of this machine can reach it)");
         let next = tokio::select! {
@@ -51,22 +52,24 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
                 node.leave().await;
                 return ended_by_itself(ended);
             }
-            () = stop.asked() => None,
+            () = stop.requested() => None,
             next = reload::changed(&config, context, &mut hang_up) => Some(next),
         };
         match &next {
-            None => tracing::info!("draining: no new work is taken; a second signal ends the node at once"),
-            Some(_) => tracing::info!("the configuration has changed: what is held ends, then the new one is used"),
+            None => tracing::info!("draining: the node takes no new work; a second signal ends it immediately"),
+            Some(_) => tracing::info!(
+                "the configuration has changed: the node finishes its current work, then uses the new one"
+            ),
         }
         tokio::select! {
             () = node.drain(&mut running, config.node.drain) => {}
-            () = stop.asked() => {
-                tracing::warn!("ended at once");
-                return Ok(Done::Well);
+            () = stop.requested() => {
+                tracing::warn!("ended immediately, on a second signal");
+                return Ok(Outcome::Success);
             }
         }
         match next {
-            None => return Ok(Done::Well),
+            None => return Ok(Outcome::Success),
             Some(next) => last_good = Some(std::mem::replace(&mut config, next)),
         }
     }
@@ -78,24 +81,25 @@ async fn open(config: &Config, address: SocketAddr, yes: bool, context: &Context
     Ok(Node::open(config, &options).await?)
 }
 
-fn ended_by_itself(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<Done, Fault> {
+fn ended_by_itself(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<Outcome, Fault> {
     match ended {
-        Ok(Ok(())) => Ok(Done::Well),
-        Ok(Err(failure)) if failure.code == STUCK => Err(begin_anew(&failure).into()),
+        Ok(Ok(())) => Ok(Outcome::Success),
+        Ok(Err(failure)) if failure.code == codes::STUCK_EXPRESSIONS => Err(restart_process(&failure).into()),
         Ok(Err(failure)) => Err(failure.into()),
-        Err(error) => Err(Failure::fatal("panicked", format!("the node panicked: {error}")).into()),
+        Err(error) => Err(Failure::fatal(codes::PANICKED, format!("the node panicked: {error}")).into()),
     }
 }
 
-/// The process in the place of itself: threads that nobody can stop end with the old one. Returns only if that fails.
-fn begin_anew(failure: &Failure) -> Failure {
-    tracing::error!("{failure}: the node begins anew");
+/// Replaces this process by a new one of the same program: stuck threads cannot be stopped otherwise. Returns only if
+/// that fails.
+fn restart_process(failure: &Failure) -> Failure {
+    tracing::error!("{failure}: restarting the process");
     let program = match std::env::current_exe() {
         Ok(program) => program,
-        Err(error) => return Failure::fatal(STUCK, format!("cannot begin anew: {error}")),
+        Err(error) => return Failure::fatal(codes::STUCK_EXPRESSIONS, format!("cannot restart the process: {error}")),
     };
     let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
-    Failure::fatal(STUCK, format!("cannot begin anew: {error}"))
+    Failure::fatal(codes::STUCK_EXPRESSIONS, format!("cannot restart the process: {error}"))
 }
 
 async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Result<(), Fault> {
@@ -103,9 +107,10 @@ async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Res
         let open = OpenSource::open(config, source).await?;
         open.database.refuse_if_not_durable().await?;
         if open.database.installed().await?.is_some() {
-            // A node that is about to be refused has nothing to queue: its empty index is nobody's.
-            // Triggers that are missing or changed are the watch's business: whatever they missed must be verified.
-            if !open.database.is_lived_in() {
+            // While another node works on the source this one will be refused, so it must not queue rows for its own
+            // empty index. Missing or changed triggers are repaired by the watch, which also verifies the missed
+            // changes.
+            if !open.database.is_in_use() {
                 rebuild::fill(config, &open).await?;
             }
             continue;
@@ -113,15 +118,18 @@ async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Res
         let tables: Vec<String> = open.capture().into_iter().map(|table| table.table).collect();
         let what = match open.database.captures() {
             true => format!(
-                "source {}: tables honeyflow_* and triggers on {} will be made in {}, and its journal set to WAL",
+                "source {}: will create tables honeyflow_* and triggers on {} in {}, and set its journal to WAL",
                 open.name,
                 tables.join(", "),
                 open.database.place()
             ),
-            false => format!("source {}: tables honeyflow_* will be made in {}", open.name, open.database.place()),
+            false => format!("source {}: will create tables honeyflow_* in {}", open.name, open.database.place()),
         };
         if !yes && !confirm(&what, context)? {
-            return Err(Fault::usage(what, "say --yes, or look first: honeyflow source install --print"));
+            return Err(Fault::usage(
+                what,
+                "pass --yes, or review the statements first: honeyflow source install --print",
+            ));
         }
         open.database.install(open.capture(), true).await?;
         tracing::info!(source = %open.name, "installed");

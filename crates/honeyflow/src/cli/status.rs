@@ -1,9 +1,10 @@
-//! `honeyflow status`: what waits in each source, read from the databases themselves: it grows even where no node runs.
+//! `honeyflow status`: shows the events that wait in each source. It reads the databases themselves, so that it also
+//! works while no node runs.
 
 use honeyflow_store::{Admin, AdminReply, admin::Lag};
 use serde::Serialize;
 
-use super::{Context, Done, Fault, block_on, open, output::age, unexpected};
+use super::{Context, Fault, Outcome, block_on, open, output::age, unexpected};
 
 #[derive(clap::Args)]
 pub struct Arguments {}
@@ -15,7 +16,7 @@ struct Row {
     lag: Lag,
 }
 
-pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(_: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let mut rows = Vec::new();
     for source in &config.sources {
@@ -41,5 +42,5 @@ pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
             levels.join(", "),
         ]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }

@@ -1,29 +1,29 @@
-//! `honeyflow verify`: is every document what its row gives, and is there none too many?
+//! `honeyflow verify`: compares every row with its document, and every document with its row.
 
 use indicatif::ProgressBar;
 
-use super::{Context, Done, Fault, no_such};
+use super::{Context, Fault, Outcome, no_such};
 use crate::{
     config::Config,
     node::{
-        alone::Worker,
+        command_node::CommandNode,
         plan,
         source::OpenSource,
-        verify::{self, Verification, Verified},
+        verify::{self, Verification, VerifyReport},
     },
     registry,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The entity; all of them if left out
+    /// Entity, as in [entity.NAME] [default: all entities]
     entity: Option<String>,
-    /// Make an event for every difference, and wait until they are done
+    /// Queue an event for every difference and wait until it is processed
     #[arg(long)]
     repair: bool,
 }
 
-pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
+pub async fn run(arguments: Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     if let Some(name) = &arguments.entity
         && config.entity(name).is_none()
@@ -38,7 +38,7 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
         complete &= all_there;
         if arguments.repair && verified.iter().any(|verified| verified.repaired > 0) {
             let bar = ProgressBar::new_spinner();
-            let worker = Worker::begin(&config).await?;
+            let worker = CommandNode::begin(&config).await?;
             worker.finish(&config, &open, |left| bar.set_message(format!("{left} repairs left"))).await?;
             bar.finish_and_clear();
         }
@@ -46,15 +46,15 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     }
     let equal = all.iter().all(|verified| verified.is_equal() || (arguments.repair && verified.held == 0));
     print(&all, arguments.repair, context)?;
-    Ok(if equal && complete { Done::Well } else { Done::Negative })
+    Ok(if equal && complete { Outcome::Success } else { Outcome::Negative })
 }
 
-/// Also whether every index was there to be compared.
+/// Verifies the entities of one source. The second value says whether every index existed and could be compared.
 async fn verify_source(
     arguments: &Arguments,
     config: &Config,
     open: &OpenSource,
-) -> Result<(Vec<Verified>, bool), Fault> {
+) -> Result<(Vec<VerifyReport>, bool), Fault> {
     let graphs = plan::graphs(config)?;
     let (mut verified, mut all_there) = (Vec::new(), true);
     for bound in &open.bound {
@@ -66,19 +66,20 @@ async fn verify_source(
             let into = graph.steps.iter().find_map(|step| step.settings.get("into")?.as_str());
             let Some(sink) = into.and_then(|into| config.sink(into)) else { continue };
             if !verify::is_possible(graph) {
-                eprintln!("workflow {} makes its documents of events, not of rows: nothing to compare", graph.name);
+                eprintln!(
+                    "workflow {} builds its documents from events, not from rows: nothing to compare",
+                    graph.name
+                );
                 continue;
             }
             let Some(index) = registry::reading_sink(sink, config)? else {
-                eprintln!("the index of {} is not there yet: `honeyflow start` makes it", sink.name);
+                eprintln!("the index of {} does not exist yet: `honeyflow start` creates it", sink.name);
                 all_there = false;
                 continue;
             };
             if registry::is_building(sink, &config.node)? {
                 let name = &sink.name;
-                eprintln!(
-                    "the next generation of {name} is being built: compared is the one that is served until then"
-                );
+                eprintln!("the next generation of {name} is being built; comparing the current one");
             }
             let bar = ProgressBar::new_spinner();
             let store = &open.database.store;
@@ -96,7 +97,7 @@ async fn verify_source(
     Ok((verified, all_there))
 }
 
-fn print(all: &[Verified], is_repair: bool, context: &Context) -> Result<(), Fault> {
+fn print(all: &[VerifyReport], is_repair: bool, context: &Context) -> Result<(), Fault> {
     if context.output.is_json() {
         for verified in all {
             context.output.object(verified)?;
@@ -104,9 +105,9 @@ fn print(all: &[Verified], is_repair: bool, context: &Context) -> Result<(), Fau
         return Ok(());
     }
     for verified in all {
-        let Verified { entity, rows, documents, missing, stale, extra, .. } = verified;
+        let VerifyReport { entity, rows, documents, missing, stale, extra, .. } = verified;
         let verdict = if verified.is_equal() { "equal" } else { "DIFFERENT" };
-        let how = if verified.compared == "content" { "" } else { " (only that a document is there was compared)" };
+        let how = if verified.compared == "content" { "" } else { " (compared only whether a document exists)" };
         context.output.print(&format!(
             "{entity}: {verdict}: {rows} rows, {documents} documents; {missing} missing, {stale} stale, {extra} extra{how}\n"
         ))?;
@@ -115,10 +116,10 @@ fn print(all: &[Verified], is_repair: bool, context: &Context) -> Result<(), Fau
             context.output.print(&format!("  {key}: {}\n", format!("{kind:?}").to_lowercase()))?;
         }
         if verified.held > 0 {
-            context.output.print(&format!("  {} documents without a row are kept\n", verified.held))?;
+            context.output.print(&format!("  {} documents without a row are held\n", verified.held))?;
             context
                 .output
-                .note(&format!("if their rows are meant to be gone: honeyflow source confirm SOURCE {entity}"));
+                .note(&format!("if their rows were deleted on purpose, run: honeyflow source confirm SOURCE {entity}"));
         }
         if verified.repaired > 0 {
             context.output.print(&format!("  {} repaired\n", verified.repaired))?;

@@ -1,13 +1,13 @@
-//! `honeyflow worker list`: who works, on how much, with room for what.
+//! `honeyflow worker list`: lists the workers of the running node, their current work and their free capacity.
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Context, Done, Fault, ask};
+use super::{Context, Fault, Outcome, node_client};
 
 #[derive(clap::Subcommand)]
 pub enum Verb {
-    /// Every worker of the running node, with what it holds and has room for
+    /// List the workers of the running node with their current work and free capacity
     List,
 }
 
@@ -19,19 +19,19 @@ struct Row {
     room: String,
 }
 
-pub fn run(verb: &Verb, context: &Context) -> Result<Done, Fault> {
+pub fn run(verb: &Verb, context: &Context) -> Result<Outcome, Fault> {
     let Verb::List = verb;
     let config = context.config()?;
-    let Some(status) = ask::node(&config, "/v1/status")? else {
+    let Some(status) = node_client::get(&config, "/v1/status")? else {
         context.output.note("no node runs on this data folder: there are no workers");
-        return Ok(Done::Negative);
+        return Ok(Outcome::Negative);
     };
     let workers = status.pointer("/engine/workers").and_then(Value::as_array).cloned().unwrap_or_default();
     let rows: Vec<Row> = workers.iter().map(row).collect();
     context.output.rows(["worker", "batches", "items", "room"], &rows, |row| {
         [row.worker.clone(), row.batches.to_string(), row.items.to_string(), row.room.clone()]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
 fn row(worker: &Value) -> Row {

@@ -1,10 +1,10 @@
-//! `[cassandra.NAME]`: a cluster, reached through a pool. Keys of the pool are read by the pool itself; what is said to
-//! servers once they are reached stands in a table below it.
+//! Reads `[cassandra.NAME]`: a cluster and its connection pool. The pool reads its own keys; the settings of the
+//! protocol are in a table below it.
 
 use std::path::{Path, PathBuf};
 
 use honeyflow_event::Name;
-use honeyflow_pool::settings::{Compiled, KEYS, Provider, Settings, SettingsError, Table, Value};
+use honeyflow_pool::settings::{CompiledSettings, KEYS, Provider, Settings, SettingsError, Table, Value};
 use honeyflow_workflow::Problem;
 
 use super::{
@@ -12,12 +12,13 @@ use super::{
     tree::Node,
     values::{Values, wrong_type},
 };
+use crate::codes;
 
 #[derive(Clone, Debug)]
 pub struct CassandraConfig {
     pub name: Name,
     pub pool: Settings,
-    /// Where they came from, if not from the section itself.
+    /// The file with the compiled settings, if they are not in the section itself.
     pub compiled: Option<PathBuf>,
     pub cql: CqlConfig,
 }
@@ -25,10 +26,10 @@ pub struct CassandraConfig {
 #[derive(Clone, Debug)]
 pub struct CqlConfig {
     pub user: Option<String>,
-    /// Never written out.
+    /// A reference to the password, never the password itself.
     pub password: Option<Url>,
     pub compression: String,
-    /// Of the protocol, the lowest and the highest.
+    /// The lowest and the highest version of the protocol.
     pub versions: (u8, u8),
     pub frame_bytes_max: usize,
     pub tls: bool,
@@ -37,11 +38,11 @@ pub struct CqlConfig {
     pub tls_name: Option<String>,
 }
 
-/// The table below the section that is not the pool's.
+/// The table below the section that does not belong to the pool.
 const CQL: &str = "cql";
-/// What an answer may be limited to: less would be too little for the driver's own questions.
+/// The allowed values of `max-frame`: less would be too small for the driver's own requests.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=256 << 20;
-/// The key that names a file instead of all others.
+/// The key that names a file with all settings.
 const COMPILED: &str = "compiled";
 
 pub fn read(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<CassandraConfig> {
@@ -55,7 +56,8 @@ pub fn read(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>)
     Some(CassandraConfig { name: name.into(), pool: pool?, compiled, cql: cql? })
 }
 
-/// The settings of a pool from a file that `honeyflow config compile` made; nothing of them may stand here as well.
+/// Reads the settings of a pool from a file of `honeyflow config compile`; no other key of the pool may be set beside
+/// it.
 fn read_compiled(
     name: &str,
     node: &Node,
@@ -70,25 +72,27 @@ fn read_compiled(
         return None;
     };
     for key in node.table()?.keys().filter(|key| ![CQL, COMPILED].contains(&key.as_str())) {
-        let message = format!("`{key}` stands beside `{COMPILED}`, which has all settings");
-        let problem = Problem::error(format!("{path}.{key}"), "misplaced-key", message);
-        problems.push(problem.help("leave it out, or compile the settings anew with it"));
+        let message = format!("`{key}` cannot be used with `{COMPILED}`, which contains all settings");
+        let problem = Problem::error(format!("{path}.{key}"), codes::problem::MISPLACED_KEY, message);
+        problems.push(problem.help("remove it, or compile the settings again with it"));
     }
     let file = folder.join(written);
     match load(&file, name) {
         Ok(settings) => Some((Some(settings), Some(file))),
         Err(SettingsError { wrong }) => {
-            problems.extend(wrong.into_iter().map(|(_, what)| Problem::error(at.clone(), "bad-compiled", what)));
+            problems.extend(
+                wrong.into_iter().map(|(_, what)| Problem::error(at.clone(), codes::problem::BAD_COMPILED, what)),
+            );
             None
         }
     }
 }
 
-/// What the file says now; the pool bears the name of its section.
+/// Reads the compiled settings from the file; the pool gets the name of its section.
 pub fn load(file: &Path, name: &str) -> Result<Settings, SettingsError> {
     let of = |what: String| SettingsError::of(COMPILED, format!("{}: {what}", file.display()));
     let bytes = std::fs::read(file).map_err(|error| of(format!("cannot be read: {error}")))?;
-    let compiled = Compiled::shared(bytes.into()).map_err(|error| of(error.to_string()))?;
+    let compiled = CompiledSettings::shared(bytes.into()).map_err(|error| of(error.to_string()))?;
     Ok(Settings { name: name.to_owned(), ..compiled.settings()? })
 }
 
@@ -98,7 +102,9 @@ fn read_pool(name: &str, node: &Node, path: &str, problems: &mut Vec<Problem>) -
     for (key, node) in node.table()?.iter().filter(|(key, _)| *key != CQL) {
         if node.table().is_some() && !is_known(key) {
             let message = format!("there is no section [{path}.{key}]");
-            problems.push(Problem::error(format!("{path}.{key}"), "unknown-key", message).nearest(key, [CQL]));
+            problems.push(
+                Problem::error(format!("{path}.{key}"), codes::problem::UNKNOWN_KEY, message).nearest(key, [CQL]),
+            );
             continue;
         }
         match serde_json::from_value(node.json()) {
@@ -115,9 +121,9 @@ fn read_pool(name: &str, node: &Node, path: &str, problems: &mut Vec<Problem>) -
     }
 }
 
-/// What the pool says, at its place: what is wrong, then what to write.
+/// Turns a message of the pool into a problem at its place; the part after `; ` becomes the hint.
 fn misfit(path: &str, key: &str, what: &str) -> Problem {
-    let code = if what.starts_with("is no setting") { "unknown-key" } else { "bad-value" };
+    let code = if what.starts_with("is no setting") { codes::problem::UNKNOWN_KEY } else { codes::problem::BAD_VALUE };
     let at = format!("{path}.{key}");
     match what.split_once("; ") {
         Some((wrong, help)) => Problem::error(at, code, format!("`{key}` {wrong}")).help(help),
@@ -130,8 +136,11 @@ fn read_cql(node: Option<&Node>, path: &str, folder: &Path, problems: &mut Vec<P
     let (user, password) = (values.text("user"), values.text("password").map(|text| Url::read(&text, folder)));
     if user.is_some() != password.is_some() {
         let (there, missing) = if user.is_some() { ("user", "password") } else { ("password", "user") };
-        let problem =
-            Problem::error(values.at(there), "missing-key", format!("`{there}` stands here without `{missing}`"));
+        let problem = Problem::error(
+            values.at(there),
+            codes::problem::MISSING_KEY,
+            format!("`{there}` is set without `{missing}`"),
+        );
         problems.push(problem.help("user = \"…\" and password = \"env:CASSANDRA_PASSWORD\""));
     }
     let file = |key: &str| values.text(key).map(|path| folder.join(path));
@@ -139,20 +148,24 @@ fn read_cql(node: Option<&Node>, path: &str, folder: &Path, problems: &mut Vec<P
     if certificate.is_some() != key.is_some() {
         let (there, missing) =
             if key.is_some() { ("tls-key", "tls-certificate") } else { ("tls-certificate", "tls-key") };
-        let problem =
-            Problem::error(values.at(there), "missing-key", format!("`{there}` stands here without `{missing}`"));
-        problems.push(problem.help("a certificate of our own needs both"));
+        let problem = Problem::error(
+            values.at(there),
+            codes::problem::MISSING_KEY,
+            format!("`{there}` is set without `{missing}`"),
+        );
+        problems.push(problem.help("a client certificate needs both"));
     }
     let version = |key: &str| values.count(key).and_then(|number| u8::try_from(number).ok());
     let versions = version("lowest-version").zip(version("highest-version"));
     if let Some((lowest, highest)) = versions.filter(|(lowest, highest)| lowest > highest) {
         let message = format!("the highest version, {highest}, is below the lowest, {lowest}");
-        problems.push(Problem::error(values.at("highest-version"), "bad-value", message).help("swap them"));
+        problems
+            .push(Problem::error(values.at("highest-version"), codes::problem::BAD_VALUE, message).help("swap them"));
     }
     let frame_bytes_max = values.count("max-frame").and_then(|bytes| usize::try_from(bytes).ok());
     if frame_bytes_max.is_some_and(|bytes| !FRAME_BYTES.contains(&bytes)) {
         let message = "`max-frame` is not between `64KiB` and `256MiB`";
-        problems.push(Problem::error(values.at("max-frame"), "bad-value", message));
+        problems.push(Problem::error(values.at("max-frame"), codes::problem::BAD_VALUE, message));
     }
     Some(CqlConfig {
         user,

@@ -1,13 +1,13 @@
-//! What the parts of the file say about each other: names that must exist, names that must not collide, things that
-//! nothing uses.
+//! Checks across sections: names that must exist, names that must not collide, and sections that nothing uses.
 //!
-//! Names are looked up in the tree rather than among what could be read: a section with a mistake in it still exists,
-//! and one mistake makes one message.
+//! Names are looked up in the tree, not among the sections that could be read: a section with a mistake still exists,
+//! so one mistake makes one message.
 
 use honeyflow_event::Name;
 use honeyflow_workflow::{Definition, Exclusion, Problem, Severity, problem::nearest};
 
 use super::{EntityConfig, SinkConfig, awaited_names, sinks_of, tree::Node};
+use crate::codes;
 
 pub fn check(
     tree: &Node,
@@ -21,8 +21,8 @@ pub fn check(
             exists(tree, "source", source, format!("entity.{name}.source"), problems);
         }
     }
-    let door = tree.get("node").and_then(|node| node.get("limit")).and_then(Node::text);
-    if let Some(limit) = door {
+    let node_limit = tree.get("node").and_then(|node| node.get("limit")).and_then(Node::text);
+    if let Some(limit) = node_limit {
         exists(tree, "limit", limit, "node.limit".to_owned(), problems);
     }
     for (name, node) in tables(tree, "workflow") {
@@ -49,26 +49,25 @@ fn names<'a>(tree: &'a Node, section: &str) -> impl Iterator<Item = &'a str> {
     tables(tree, section).map(|(name, _)| name)
 }
 
-/// Whether `[section.name]` stands in the file; reports it if not.
+/// Whether `[section.name]` exists in the file; reports a problem if not.
 fn exists(tree: &Node, section: &str, name: &str, path: String, problems: &mut Vec<Problem>) -> bool {
     if names(tree, section).any(|known| known == name) {
         return true;
     }
     let code = match section {
-        "source" => "unknown-source",
-        "entity" => "unknown-entity",
-        "sink" => "unknown-sink",
-        "cassandra" => "unknown-cluster",
-        _ => "unknown-limit",
+        "source" => codes::problem::UNKNOWN_SOURCE,
+        "entity" => codes::problem::UNKNOWN_ENTITY,
+        "sink" => codes::problem::UNKNOWN_SINK,
+        "cassandra" => codes::problem::UNKNOWN_CLUSTER,
+        _ => codes::problem::UNKNOWN_LIMIT,
     };
     let problem = Problem::error(path, code, format!("there is no [{section}.{name}]"));
     let known = || names(tree, section);
     problems.push(match nearest(name, known()) {
         Some(word) => problem.help(format!("did you mean `{word}`?")),
         None if known().next().is_none() => problem.help(format!("add a section [{section}.{name}]")),
-        None => {
-            problem.help(format!("there is {}", known().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")))
-        }
+        None => problem
+            .help(format!("available: {}", known().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))),
     });
     false
 }
@@ -85,11 +84,12 @@ fn check_workflow(tree: &Node, name: &str, workflow: &Node, entities: &[EntityCo
             continue;
         }
         let elsewhere = entities.iter().find(|found| &*found.name == entity && &*found.source != source);
-        // a source that does not exist has been reported where the entity names it
+        // A source that does not exist has been reported at the entity that names it.
         if let Some(found) = elsewhere.filter(|found| names(tree, "source").any(|source| source == &*found.source)) {
             let owner = &found.source;
             let message = format!("the entity `{entity}` belongs to the source `{owner}`, not to `{source}`");
-            problems.push(Problem::error(at, "other-source", message).help(format!("source = \"{owner}\"")));
+            problems
+                .push(Problem::error(at, codes::problem::OTHER_SOURCE, message).help(format!("source = \"{owner}\"")));
         }
     }
     for (step, node) in tables(workflow, "step") {
@@ -101,7 +101,8 @@ fn check_workflow(tree: &Node, name: &str, workflow: &Node, entities: &[EntityCo
     }
 }
 
-/// An event may name a table or an entity; one word must not mean two things.
+/// Reports an entity with the name of another table. An event may name a table or an entity, so a name must not mean
+/// both.
 fn check_entity_names(entities: &[EntityConfig], problems: &mut Vec<Problem>) {
     for entity in entities {
         let clash = entities.iter().filter(|other| other.source == entity.source).find(|other| {
@@ -111,16 +112,19 @@ fn check_entity_names(entities: &[EntityConfig], problems: &mut Vec<Problem>) {
         });
         if let Some(other) = clash {
             let message = format!(
-                "the entity `{}` is made of the table `{}`, but bears the name of another captured table (of the entity `{}`)",
+                "the entity `{}` uses the table `{}`, but has the name of another captured table (of the entity `{}`)",
                 entity.name, entity.table, other.name
             );
             let help = format!("an event for `{}` could mean both: give the entity another name", entity.name);
-            problems.push(Problem::error(format!("entity.{}", entity.name), "ambiguous-name", message).help(help));
+            problems.push(
+                Problem::error(format!("entity.{}", entity.name), codes::problem::AMBIGUOUS_NAME, message).help(help),
+            );
         }
     }
 }
 
-/// Two workflows that write one sink: keys of two entities would overlap, and two runs of one key would race.
+/// Reports workflows that write into the same sink: keys of two entities could be equal, and two runs of one key could
+/// write at the same time.
 fn check_same_target(workflows: &[Definition], problems: &mut Vec<Problem>) {
     struct Writer<'a> {
         workflow: &'a Definition,
@@ -138,7 +142,10 @@ fn check_same_target(workflows: &[Definition], problems: &mut Vec<Problem>) {
                 "documents of several entities would share the sink `{}`, and their keys may be equal",
                 writer.into
             );
-            problems.push(Problem::error(path, "same-target", message).help("a workflow and a sink for each entity"));
+            problems.push(
+                Problem::error(path, codes::problem::SAME_TARGET, message)
+                    .help("use a workflow and a sink for each entity"),
+            );
             continue;
         }
         for earlier in writers[..n]
@@ -151,13 +158,15 @@ fn check_same_target(workflows: &[Definition], problems: &mut Vec<Problem>) {
                     "{place} writes documents of another entity into `{}`, and their keys may be equal",
                     writer.into
                 );
-                problems.push(Problem::error(&*path, "same-target", message).help("a sink for each entity"));
+                problems.push(
+                    Problem::error(&*path, codes::problem::SAME_TARGET, message).help("use a sink for each entity"),
+                );
             } else if [earlier, writer].iter().any(|one| one.workflow.exclusion != Exclusion::Key) {
                 let message =
                     format!("{place} also writes `{}`, and runs of both may be open for one key at once", writer.into);
                 problems.push(
-                    Problem::error(&*path, "same-target", message)
-                        .help("exclusion = \"key\" in both workflows, or a sink for each"),
+                    Problem::error(&*path, codes::problem::SAME_TARGET, message)
+                        .help("set exclusion = \"key\" in both workflows, or use a sink for each"),
                 );
             }
         }
@@ -171,7 +180,7 @@ fn entities_of(workflow: &Definition) -> Vec<&Name> {
     names
 }
 
-/// One writer per index, and one entity per table.
+/// Reports sinks with the same address: an index or table has one writer.
 fn check_same_index(sinks: &[SinkConfig], problems: &mut Vec<Problem>) {
     let place = |sink: &SinkConfig| sink.table.as_ref().map(|table| (table.keyspace.clone(), table.table.clone()));
     for (n, sink) in sinks.iter().enumerate() {
@@ -180,14 +189,14 @@ fn check_same_index(sinks: &[SinkConfig], problems: &mut Vec<Problem>) {
             let message = format!("[sink.{}] has the same address: an index or table has one writer", other.name);
             let key = if sink.table.is_some() { "table" } else { "url" };
             problems.push(
-                Problem::error(format!("sink.{}.{key}", sink.name), "same-target", message)
-                    .help("give each sink an index or table of its own"),
+                Problem::error(format!("sink.{}.{key}", sink.name), codes::problem::SAME_TARGET, message)
+                    .help("give each sink its own index or table"),
             );
         }
     }
 }
 
-/// Indexes are indexed, tables are written.
+/// Reports steps that do not fit their sink: `search.index` writes indexes, `cassandra.write` writes tables.
 fn check_writers(sinks: &[SinkConfig], workflows: &[Definition], problems: &mut Vec<Problem>) {
     for workflow in workflows {
         for (name, into) in sinks_of(workflow) {
@@ -199,16 +208,17 @@ fn check_writers(sinks: &[SinkConfig], workflows: &[Definition], problems: &mut 
                 None => ("an index", "search.index"),
             };
             if *step.kind != *kind {
-                let message = format!("[sink.{into}] is {what}, which `{}` does not write", step.kind);
+                let message = format!("[sink.{into}] is {what}, and `{}` cannot write to it", step.kind);
                 let path = format!("workflow.{}.step.{name}.use", workflow.name);
-                problems.push(Problem::error(path, "wrong-kind", message).help(format!("use = \"{kind}\"")));
+                problems
+                    .push(Problem::error(path, codes::problem::WRONG_KIND, message).help(format!("use = \"{kind}\"")));
             }
         }
     }
 }
 
 fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definition], problems: &mut Vec<Problem>) {
-    // a name that is written wrongly is reported where it stands, not also as the one that nothing uses
+    // A misspelt name is reported where it is used; the section that it means is not reported as unused as well.
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         return;
     }
@@ -217,7 +227,12 @@ fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definitio
         let waits = |workflow: &Definition| awaited_names(workflow).any(|awaited| awaited == name);
         if !workflows.iter().any(|workflow| begins(workflow) || waits(workflow)) {
             let help = format!("[workflow.{name}] with on = [{{ source = \"…\", entity = \"{name}\" }}]");
-            problems.push(warning(format!("entity.{name}"), "unused", "no workflow begins with this entity", &help));
+            problems.push(warning(
+                format!("entity.{name}"),
+                codes::problem::UNUSED,
+                "no workflow starts with this entity",
+                &help,
+            ));
         }
     }
     for name in names(tree, "sink") {
@@ -227,29 +242,44 @@ fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definitio
             let (step, kind) =
                 if url.is_some_and(is_table) { ("write", "cassandra.write") } else { ("index", "search.index") };
             let help = format!("step.{step} = {{ use = \"{kind}\", needs = [\"load\"], into = \"{name}\" }}");
-            problems.push(warning(format!("sink.{name}"), "unused", "no step writes into this sink", &help));
+            problems.push(warning(
+                format!("sink.{name}"),
+                codes::problem::UNUSED,
+                "no step writes into this sink",
+                &help,
+            ));
         }
     }
     for name in names(tree, "cassandra") {
         let url = format!("cassandra:{name}");
         if !tables(tree, "sink").any(|(_, sink)| sink.get("url").and_then(Node::text) == Some(&url)) {
             let help = format!("[sink.NAME] with url = \"{url}\" and table = \"keyspace.table\"");
-            problems.push(warning(format!("cassandra.{name}"), "unused", "no sink lies in this cluster", &help));
+            problems.push(warning(
+                format!("cassandra.{name}"),
+                codes::problem::UNUSED,
+                "no sink uses this cluster",
+                &help,
+            ));
         }
     }
     for name in names(tree, "limit") {
         let mut steps = workflows.iter().flat_map(|workflow| &workflow.steps);
-        let at_door = tree.get("node").and_then(|node| node.get("limit")).and_then(Node::text) == Some(name);
-        if !at_door && !steps.any(|step| step.limit.as_deref() == Some(name)) {
-            let help = format!("limit = \"{name}\" in a step, or under [node] for the door");
-            problems.push(warning(format!("limit.{name}"), "unused", "nothing keeps to this limit", &help));
+        let is_node_limit = tree.get("node").and_then(|node| node.get("limit")).and_then(Node::text) == Some(name);
+        if !is_node_limit && !steps.any(|step| step.limit.as_deref() == Some(name)) {
+            let help = format!("set limit = \"{name}\" in a step, or under [node] for the event endpoint");
+            problems.push(warning(
+                format!("limit.{name}"),
+                codes::problem::UNUSED,
+                "no step uses this limit, nor does [node]",
+                &help,
+            ));
         }
     }
     for name in names(tree, "source") {
         if !entities.iter().any(|entity| &*entity.source == name) {
             problems.push(warning(
                 format!("source.{name}"),
-                "unused",
+                codes::problem::UNUSED,
                 "no entity belongs to this source",
                 "add an [entity.NAME] with this source",
             ));

@@ -1,25 +1,26 @@
-//! Types of the fields of a search index: `title = "text"`, `title = { type = "text", language = "en" }`.
+//! The field types of a search index: `title = "text"`, `title = { type = "text", language = "en" }`.
 
 use honeyflow_workflow::{Problem, problem::nearest};
 
 use super::{tree::Node, values::wrong_type};
+use crate::codes;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
     pub name: String,
     pub kind: FieldType,
-    /// Only of texts: how words are reduced to their stems. None: not at all.
+    /// Only for texts: the language whose rules reduce words to their stems. None: words are not reduced.
     pub language: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FieldType {
-    /// Cut into words.
+    /// Split into words.
     Text,
-    /// Found as a whole.
+    /// Searched as a whole.
     Keyword,
     Integer,
-    /// Ranges and sorting by an f64; the document keeps the value.
+    /// Ranges and sorting use an f64; the document keeps the exact value.
     Decimal,
     Boolean,
     Date,
@@ -27,11 +28,11 @@ pub enum FieldType {
 
 impl FieldType {
     pub const WORDS: [(&'static str, FieldType, &'static str); 6] = [
-        ("text", FieldType::Text, "cut into words; `language` reduces them to their stems"),
-        ("keyword", FieldType::Keyword, "found as a whole, as it is"),
-        ("integer", FieldType::Integer, "whole numbers of 64 bits"),
-        ("decimal", FieldType::Decimal, "numbers; ranges are by double precision, the document keeps the value"),
-        ("boolean", FieldType::Boolean, "true and false, also 1 and 0"),
+        ("text", FieldType::Text, "split into words; `language` reduces them to their stems"),
+        ("keyword", FieldType::Keyword, "searched as a whole, unchanged"),
+        ("integer", FieldType::Integer, "64-bit whole numbers"),
+        ("decimal", FieldType::Decimal, "numbers; ranges use double precision, the document keeps the exact value"),
+        ("boolean", FieldType::Boolean, "true or false, also 1 or 0"),
         ("date", FieldType::Date, "dates and times in ISO 8601"),
     ];
 
@@ -55,8 +56,8 @@ pub fn read(node: Option<&Node>, path: &str, problems: &mut Vec<Problem>) -> Vec
         let path = format!("{path}.{name}");
         if name.is_empty() || name.starts_with(['_', '-']) {
             let message =
-                format!("`{name}` cannot be the name of a field: what begins with `_` belongs to the index itself");
-            problems.push(Problem::error(path, "bad-name", message));
+                format!("`{name}` cannot be the name of a field: names that begin with `_` belong to the index itself");
+            problems.push(Problem::error(path, codes::problem::BAD_NAME, message));
             continue;
         }
         match read_field(name, node, &path) {
@@ -75,16 +76,18 @@ fn read_field(name: &str, node: &Node, path: &str) -> Result<Field, Problem> {
         return Err(wrong_type(path, "a type such as \"text\", or { type, language }", node));
     };
     if let Some(unknown) = entries.keys().find(|key| !["type", "language"].contains(&key.as_str())) {
-        let problem =
-            Problem::error(format!("{path}.{unknown}"), "unknown-key", format!("a field has no key `{unknown}`"));
+        let problem = Problem::error(
+            format!("{path}.{unknown}"),
+            codes::problem::UNKNOWN_KEY,
+            format!("a field has no key `{unknown}`"),
+        );
         return Err(problem.nearest(unknown, ["type", "language"]));
     }
     let at = format!("{path}.type");
     let kind = match entries.get("type") {
         None => {
-            return Err(
-                Problem::error(path, "missing-key", format!("the field `{name}` needs a type")).help("type = \"text\"")
-            );
+            return Err(Problem::error(path, codes::problem::MISSING_KEY, format!("the field `{name}` needs a type"))
+                .help("type = \"text\""));
         }
         Some(node) => read_type(node.text().ok_or_else(|| wrong_type(&at, "a text", node))?, &at)?,
     };
@@ -94,10 +97,10 @@ fn read_field(name: &str, node: &Node, path: &str) -> Result<Field, Problem> {
             let at = format!("{path}.language");
             let language = node.text().ok_or_else(|| wrong_type(&at, "a text", node))?;
             if kind != FieldType::Text {
-                return Err(Problem::error(at, "bad-value", "only a text has a language"));
+                return Err(Problem::error(at, codes::problem::BAD_VALUE, "only a text field has a language"));
             }
             if !LANGUAGES.contains(&language) {
-                return Err(Problem::error(at, "bad-value", format!("the language `{language}` is not known"))
+                return Err(Problem::error(at, codes::problem::BAD_VALUE, format!("unknown language `{language}`"))
                     .help(format!("one of {}", LANGUAGES.join(", "))));
             }
             Some(language.to_owned())
@@ -112,6 +115,6 @@ fn read_type(word: &str, path: &str) -> Result<FieldType, Problem> {
         let all = words().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
         let help = nearest(word, words())
             .map_or(format!("one of {all}"), |word| format!("did you mean `{word}`? One of {all}"));
-        Problem::error(path, "unknown-type", format!("there is no field type `{word}`")).help(help)
+        Problem::error(path, codes::problem::UNKNOWN_TYPE, format!("there is no field type `{word}`")).help(help)
     })
 }

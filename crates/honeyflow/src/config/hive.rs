@@ -1,5 +1,5 @@
-//! `[hive]`, and what `[node]` says about the node's part in it. Settings that do not go with each other are shown at the
-//! one that was written.
+//! Reads `[hive]`, and the keys of `[node]` about the node's part in the hive. Settings that contradict each other are
+//! reported at the one that the file contains.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -11,11 +11,12 @@ use super::{
     tree::{Node, Tree},
     values::{Values, wrong_type},
 };
+use crate::codes;
 
-/// How nodes know of each other.
+/// How nodes share the work.
 #[derive(Clone, Debug)]
 pub struct HiveConfig {
-    /// None: the first source's database.
+    /// The hive's database; none means the first source's database.
     pub url: Option<Url>,
     pub name: String,
     pub heartbeat: Duration,
@@ -28,16 +29,16 @@ pub struct HiveConfig {
     pub one_writer: bool,
 }
 
-/// What this node does for the others.
+/// The roles of this node in the hive.
 #[derive(Clone, Debug)]
 pub struct RoleConfig {
-    /// Takes shards of the sources and works on them.
+    /// The node takes shards of the sources and processes their events.
     pub source: bool,
-    /// Stands for queen.
+    /// The node may become queen.
     pub queen: bool,
     pub weight: u32,
     pub zone: Option<String>,
-    /// By source: the shards it takes, and no others (`0-15,20`).
+    /// For each source, the only shards that the node takes (`0-15,20`).
     pub pins: BTreeMap<String, String>,
     pub static_only: bool,
 }
@@ -46,7 +47,7 @@ const ROLES: [&str; 2] = ["source", "queen"];
 const ENGAGED_MAX: Duration = Duration::from_secs(30);
 const TIME_TO_LIVE_MAX: Duration = Duration::from_secs(3600);
 const HEARTBEAT_MIN: Duration = Duration::from_millis(50);
-/// What a name may have in every store.
+/// The longest name that every store accepts.
 const NAME_BYTES_MAX: usize = 191;
 
 pub fn read(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<HiveConfig> {
@@ -77,38 +78,40 @@ pub fn read(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<H
 
 fn check_relations(hive: &HiveConfig, values: &Values<'_>, problems: &mut Vec<Problem>) {
     let HiveConfig { heartbeat, time_to_live, engaged_ttl, count_every, .. } = *hive;
-    // the first of them that was written: the others are ours
+    // Report at the first key that the file contains; the others have their defaults.
     let at = |keys: &[&str]| {
         let written = keys.iter().find(|key| values.node(key).is_some());
         values.at(written.unwrap_or(&"heartbeat"))
     };
     let mut wrong = |keys: &[&str], message: String, help: &str| {
-        problems.push(Problem::error(at(keys), "wrong-relation", message).help(help));
+        problems.push(Problem::error(at(keys), codes::problem::WRONG_RELATION, message).help(help));
     };
     if hive.name.len() > NAME_BYTES_MAX {
-        wrong(&["name"], format!("the name has {} bytes", hive.name.len()), "at most 191 are possible");
+        wrong(&["name"], format!("the name has {} bytes", hive.name.len()), "use at most 191 bytes");
     }
     if heartbeat < HEARTBEAT_MIN {
-        let message = format!("a heartbeat every {heartbeat:?} would keep the store busy with nothing else");
-        wrong(&["heartbeat"], message, "at least 50ms");
+        let message = format!("a heartbeat every {heartbeat:?} would overload the store");
+        wrong(&["heartbeat"], message, "use at least 50ms");
     }
     if time_to_live < heartbeat * 3 {
         let message = format!(
-            "`time-to-live` is {time_to_live:?} with a `heartbeat` of {heartbeat:?}: one lost beat would be death"
+            "`time-to-live` is {time_to_live:?} with a `heartbeat` of {heartbeat:?}: one lost heartbeat would expire the node"
         );
-        wrong(&["time-to-live", "heartbeat"], message, "`time-to-live` is at least three heartbeats");
+        wrong(&["time-to-live", "heartbeat"], message, "use a `time-to-live` of at least three heartbeats");
     }
     if time_to_live > TIME_TO_LIVE_MAX {
-        let message = format!("with a `time-to-live` of {time_to_live:?} nobody would take over within the hour");
-        wrong(&["time-to-live"], message, "at most 1h");
+        let message =
+            format!("with a `time-to-live` of {time_to_live:?} other nodes would not take over within an hour");
+        wrong(&["time-to-live"], message, "use at most 1h");
     }
     if count_every < heartbeat {
         let message = format!("`count-every` is {count_every:?} with a `heartbeat` of {heartbeat:?}");
-        wrong(&["count-every", "heartbeat"], message, "nodes are counted once per heartbeat at most");
+        wrong(&["count-every", "heartbeat"], message, "the queen counts at most once per heartbeat");
     }
     if engaged_ttl < heartbeat || engaged_ttl > ENGAGED_MAX {
         let message = format!("`engaged-ttl` is {engaged_ttl:?} with a `heartbeat` of {heartbeat:?}");
-        let help = "traffic is told with a heartbeat and counts for 30s at most: something between the two";
+        let help =
+            "use a value between `heartbeat` and 30s: traffic is reported with a heartbeat and counts for at most 30s";
         wrong(&["engaged-ttl", "heartbeat"], message, help);
     }
 }
@@ -116,8 +119,11 @@ fn check_relations(hive: &HiveConfig, values: &Values<'_>, problems: &mut Vec<Pr
 pub fn read_role(values: &Values<'_>, problems: &mut Vec<Problem>) -> Option<RoleConfig> {
     let roles = values.texts("roles")?;
     for (n, role) in roles.iter().enumerate().filter(|(_, role)| !ROLES.contains(&role.as_str())) {
-        let problem =
-            Problem::error(format!("{}[{n}]", values.at("roles")), "bad-value", format!("there is no role `{role}`"));
+        let problem = Problem::error(
+            format!("{}[{n}]", values.at("roles")),
+            codes::problem::BAD_VALUE,
+            format!("there is no role `{role}`"),
+        );
         problems.push(problem.help(match nearest(role, ROLES) {
             Some(word) => format!("did you mean `{word}`?"),
             None => "the roles are `source` and `queen`".to_owned(),
@@ -125,7 +131,8 @@ pub fn read_role(values: &Values<'_>, problems: &mut Vec<Problem>) -> Option<Rol
     }
     if let Some(name) = values.text("name").filter(|name| name.len() > NAME_BYTES_MAX) {
         let message = format!("the name has {} bytes", name.len());
-        problems.push(Problem::error(values.at("name"), "bad-value", message).help("at most 191 are possible"));
+        problems
+            .push(Problem::error(values.at("name"), codes::problem::BAD_VALUE, message).help("use at most 191 bytes"));
     }
     Some(RoleConfig {
         source: roles.iter().any(|role| role == "source"),
@@ -147,13 +154,15 @@ fn read_pins(values: &Values<'_>, problems: &mut Vec<Problem>) -> BTreeMap<Strin
         };
         match ranges(text) {
             Ok(_) => drop(pins.insert(source.clone(), text.clone())),
-            Err(message) => problems.push(Problem::error(path, "bad-value", message).help("for example \"0-15,20\"")),
+            Err(message) => {
+                problems.push(Problem::error(path, codes::problem::BAD_VALUE, message).help("for example \"0-15,20\""));
+            }
         }
     }
     pins
 }
 
-/// First and last of each.
+/// Parses shard ranges; returns the first and the last shard of each.
 fn ranges(text: &str) -> Result<Vec<(u32, u32)>, String> {
     let one = |part: &str| -> Option<(u32, u32)> {
         let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
@@ -161,27 +170,27 @@ fn ranges(text: &str) -> Result<Vec<(u32, u32)>, String> {
     };
     text.split(',')
         .map(|part| match one(part) {
-            None => Err(format!("`{}` is neither a shard nor a range of them", part.trim())),
+            None => Err(format!("`{}` is neither a shard nor a range of shards", part.trim())),
             Some((first, last)) if first > last => Err(format!("the range {first}-{last} runs backwards")),
             Some(range) => Ok(range),
         })
         .collect()
 }
 
-/// Pins name sources that there are, and shards that these have.
+/// Checks that pins name existing sources and shards.
 pub fn check_pins(role: &RoleConfig, sources: &[SourceConfig], problems: &mut Vec<Problem>) {
     for (name, text) in &role.pins {
         let path = format!("node.pin.{name}");
         let Some(source) = sources.iter().find(|source| *source.name == **name) else {
             let known: Vec<&str> = sources.iter().map(|source| &*source.name).collect();
-            let problem = Problem::error(path, "unknown-source", format!("there is no [source.{name}]"));
+            let problem = Problem::error(path, codes::problem::UNKNOWN_SOURCE, format!("there is no [source.{name}]"));
             problems.push(problem.nearest(name, known));
             continue;
         };
         let last = ranges(text).unwrap_or_default().into_iter().map(|(_, last)| last).max().unwrap_or(0);
         if last >= u32::from(source.shards) {
             let message = format!("there is no shard {last}: the source `{name}` has {}, from 0", source.shards);
-            problems.push(Problem::error(path, "out-of-range", message));
+            problems.push(Problem::error(path, codes::problem::OUT_OF_RANGE, message));
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Every key of the configuration file: its name, what it holds, its default, what it is for.
+//! All keys of the configuration file: name, type, default and description.
 //!
-//! One table feeds reading, the messages about unknown keys, the defaults and `docs/reference/configuration.md`; a
-//! default stands here as it would be written in the file and is read by the same code.
+//! These tables are used to read the file, for messages about unknown keys, for the defaults, and for
+//! `docs/reference/configuration.md`. A default is given as it would be written in the file, and the same code reads
+//! it.
 
-/// What a value must look like.
+/// The type of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     Text,
@@ -28,9 +29,9 @@ pub enum Shape {
     Texts,
     /// `true` or `false`.
     Boolean,
-    /// By source: which of its shards.
+    /// Shards of each source.
     Pins,
-    /// Names and types of an index's fields.
+    /// The names and types of an index's fields.
     Fields,
     /// Texts by name.
     Names,
@@ -43,9 +44,9 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug)]
 pub enum Presence {
     Required,
-    /// As it would be written.
+    /// The default, as it would be written in the file.
     Default(&'static str),
-    /// May be left out; this is what happens then.
+    /// The key may be left out; the text says what applies then.
     Optional(&'static str),
 }
 
@@ -60,10 +61,10 @@ pub struct Key {
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     pub name: &'static str,
-    /// `[source.NAME]` rather than `[node]`.
+    /// True for `[source.NAME]`, false for `[node]`.
     pub named: bool,
     pub doc: &'static str,
-    /// Empty for `workflow`: its keys are those of the workflow's definition.
+    /// Empty for `workflow`: the workflow crate defines its keys.
     pub keys: &'static [Key],
 }
 
@@ -84,62 +85,64 @@ pub const NODE: &[Key] = &[
         "data",
         Shape::Path,
         "data",
-        "Folder of the node: indexes, `node.json` (address, process, incarnation), locks.",
+        "The node's folder for indexes, locks and `node.json` (address, process, incarnation).",
     ),
     default(
         "listen",
         Shape::Address,
         "127.0.0.1:7171",
-        "Address of the dashboard and the API. Only loopback addresses, until access tokens and TLS exist.",
+        "Address of the dashboard and the API. Only loopback addresses are allowed until access tokens and TLS exist.",
     ),
     optional(
         "name",
         Shape::Text,
         "the machine's name",
-        "What the node is called in lists. A node that comes back under its name gets its shards back; two nodes may share one.",
+        "Name of the node in lists. A node that restarts under the same name gets its shards back. Two nodes may have \
+         the same name.",
     ),
     default(
         "roles",
         Shape::Texts,
         "[\"source\", \"queen\"]",
-        "What it does for the others: `source`: takes shards and works on their events; `queen`: may be the one that counts. \
-         With neither it only serves its address.",
+        "Roles of the node. `source`: takes shards and processes their events; `queen`: may become queen. Without a \
+         role the node only serves its address.",
     ),
     default(
         "weight",
         Shape::Count(0, 10_000),
         "100",
-        "Its part of the shards, and of limits that are used up, against that of others; 0 = no shards.",
+        "The node's share of the shards, and of exhausted limits, relative to the weight of other nodes. 0: no shards.",
     ),
-    optional("zone", Shape::Text, "not told", "Where it stands: shown in lists."),
+    optional("zone", Shape::Text, "none", "Location of the node, shown in lists."),
     optional(
         "pin",
         Shape::Pins,
         "none",
-        "Takes these shards first, and no others: `pin = { shop = \"0-15\" }`. Others take them while no node that is \
-         pinned to them lives.",
+        "Shards that the node takes first, and only these: `pin = { shop = \"0-15\" }`. Other nodes take them while \
+         no node that is pinned to them is alive.",
     ),
     default(
         "static-only",
         Shape::Boolean,
         "false",
-        "Shards without a node that is pinned to them wait, and it says so.",
+        "Whether shards wait, with a warning, while no node that is pinned to them is alive.",
     ),
     optional(
         "limit",
         Shape::Text,
         "none",
-        "A `[limit.NAME]` that requests to `POST /v1/events` keep to, one permit each; above it they are refused with 429.",
+        "The `[limit.NAME]` for requests to `POST /v1/events`, one permit each. Requests above the limit are refused \
+         with 429.",
     ),
     default(
         "drain",
         Shape::Duration,
         "5s",
-        "How long runs may finish when the node is told to stop. What is left stays in the outbox.",
+        "How long the node waits for its runs when it is stopped. Unfinished events stay in the outbox.",
     ),
 ];
 
-/// Databases that a hive can live in.
+/// The URL schemes of databases that can hold a hive.
 pub const HIVE_SCHEMES: &[&str] = crate::registry::HIVE_SCHEMES;
 
 pub const HIVE: &[Key] = &[
@@ -147,91 +150,108 @@ pub const HIVE: &[Key] = &[
         "url",
         Shape::Url,
         "the first source's database",
-        "Where nodes meet: who lives, who is queen, how many are engaged, the limits. What protects a source's events always \
-         stands in that source's own database.",
+        "Database for what nodes share: members, queen, counts and limits. The leases of a source's shards are always \
+         in that source's own database.",
     ),
-    default("name", Shape::Text, "honeyflow", "Several hives may share a database and never see each other."),
+    default(
+        "name",
+        Shape::Text,
+        "honeyflow",
+        "Name of the hive. Several hives may share a database; they do not see \
+                                               each other.",
+    ),
     default(
         "profile",
         Shape::Word(&["normal", "fast"]),
         "normal",
-        "`normal`: beats every 2s and lives for 6s; `fast`: 500ms and 1500ms, for quicker take-over and four times the beats.",
+        "`normal`: a heartbeat every 2s and a time-to-live of 6s. `fast`: 500ms and 1500ms, for a quicker take-over \
+         at four times the heartbeats.",
     ),
-    optional("heartbeat", Shape::Duration, "by `profile`", "How often the node says that it lives."),
+    optional("heartbeat", Shape::Duration, "by `profile`", "Interval between the node's heartbeats."),
     optional(
         "time-to-live",
         Shape::Duration,
         "by `profile`",
-        "How long after its last heartbeat others take over. At least three heartbeats.",
+        "Time after a node's last heartbeat until other nodes take over. At least three heartbeats.",
     ),
     default(
         "engaged-ttl",
         Shape::Duration,
         "30s",
-        "How long a node counts as engaged after its last traffic. At most 30s.",
+        "How long a node counts as engaged after its last request. At most 30s.",
     ),
-    default("count-every", Shape::Duration, "5s", "How often the queen publishes how many nodes there are."),
+    default("count-every", Shape::Duration, "5s", "How often the queen publishes the number of nodes."),
     default(
         "expected-nodes",
         Shape::Count(1, 100_000),
         "16",
-        "By how many nodes limits are divided as long as the store has told none.",
+        "Number of nodes by which limits are divided until the store has published a count.",
     ),
     optional(
         "store-budget",
         Shape::Count(1, 1_000_000),
         "500; 5000 in Redis",
-        "Operations a second that the database bears for one limit, from all nodes together. With many nodes each asks less \
-         often, for larger batches.",
+        "Operations per second that the database can handle for one limit, from all nodes together. With many nodes, \
+         each asks less often for larger batches.",
     ),
     default(
         "require-replica",
         Shape::Boolean,
         "true",
-        "Redis with replicas: a lease counts once one of them has it. Without, a failover of Redis may forget it.",
+        "For Redis with replicas: a lease counts only once a replica has it. If false, a failover of Redis may lose \
+         leases.",
     ),
     default(
         "one-writer",
         Shape::Boolean,
         "false",
-        "MySQL in a cluster of several writers: says that all nodes reach one and the same server. Others are refused.",
+        "For MySQL in a cluster with several writers: confirms that all nodes connect to the same server. If false, \
+         such a cluster is refused.",
     ),
 ];
 
 pub const ENGINE: &[Key] = &[
-    default("max-runs", Shape::Count(1, 1_000_000), "20000", "Runs in memory. Above it sources are not polled."),
-    default("rows-max", Shape::Count(1, 10_000_000), "50000", "Outbox rows known to the node, waiting or in work."),
+    default(
+        "max-runs",
+        Shape::Count(1, 1_000_000),
+        "20000",
+        "Maximum number of runs in memory. At the maximum, \
+                                                              sources are not polled.",
+    ),
+    default(
+        "rows-max",
+        Shape::Count(1, 10_000_000),
+        "50000",
+        "Maximum number of outbox rows in memory, waiting or in \
+                                                               progress.",
+    ),
     default(
         "rows-per-key-max",
         Shape::Count(1, 100_000),
         "256",
-        "Rows remembered for one key; with more, the key is passed over until its run ends.",
+        "Maximum number of rows in memory for one key. With more, the key is skipped until its run ends.",
     ),
     default(
         "waiting-runs-max",
         Shape::Count(0, 10_000_000),
         "100000",
-        "Runs that wait for a time or an event take no room of `max-runs`, up to so many.",
+        "Number of runs that may wait for a time or an event without counting towards `max-runs`.",
     ),
-    default("poll-rows", Shape::Count(1, 100_000), "4000", "Rows read by one poll, at most."),
-    default("poll-idle", Shape::Duration, "100ms", "Pause between polls of a source that has been quiet for a while."),
+    default("poll-rows", Shape::Count(1, 100_000), "4000", "Maximum number of rows that one poll reads."),
+    default("poll-idle", Shape::Duration, "100ms", "Pause between polls of an idle source."),
     default(
         "parked-per-minute-max",
         Shape::Count(1, 1_000_000),
         "100",
-        "A workflow that would park more is held instead, and probed with one key at a time.",
+        "Maximum number of events that a workflow parks per minute. Above it the workflow is held back and tries \
+         one key at a time.",
     ),
-    default(
-        "fan-out-page",
-        Shape::Count(1, 100_000),
-        "1000",
-        "Documents reached by one change are stored page by page, so many at a time.",
-    ),
+    default("fan-out-page", Shape::Count(1, 100_000), "1000", "Number of keys that a fan-out stores in one page."),
     default(
         "fan-out-pending-max",
         Shape::Count(1, 10_000_000),
         "50000",
-        "While so many rows of fan-outs wait, no further page is stored.",
+        "While this number of fan-out rows is waiting, no further page is stored.",
     ),
 ];
 
@@ -239,69 +259,74 @@ pub const SOURCE: &[Key] = &[
     required(
         "url",
         Shape::Url,
-        "The database: `sqlite:path`, `postgres://user@host/database`; or where its address is kept: `env:NAME`, `file:path`. A password is never written here.",
+        "The database: `sqlite:path` or `postgres://user@host/database`; or a reference to its address: `env:NAME` or \
+         `file:path`. A password is never written here.",
     ),
     optional(
         "shards",
         Shape::Count(1, 32_768),
         "64; 1 on SQLite",
-        "In how many parts nodes share its events. A power of two, fixed when the tables are made.",
+        "Number of shards into which its events are divided. A power of two, fixed when the source is installed.",
     ),
-    default("payload-max", Shape::Bytes, "1MiB", "A row with a larger payload is parked inside the database, unread."),
+    default(
+        "payload-max",
+        Shape::Bytes,
+        "1MiB",
+        "Maximum size of a payload. A row with a larger payload is parked \
+                                                  inside the database, without being read.",
+    ),
 ];
 
 pub const ENTITY: &[Key] = &[
     required("source", Shape::Text, "The source whose database holds the table."),
-    optional("table", Shape::Text, "the entity's name", "The table. Its changes are captured by triggers."),
-    required("key", Shape::Texts, "The columns that name a row, in order."),
-    default(
-        "columns",
-        Shape::Texts,
-        "[\"*\"]",
-        "Columns whose change matters. A change of others makes no event; `[\"*\"]` is all.",
-    ),
-    default("json", Shape::Texts, "[]", "Result columns of the document that hold JSON text."),
+    optional("table", Shape::Text, "the entity's name", "The table. Triggers capture its changes."),
+    required("key", Shape::Texts, "The columns that identify a row, in order."),
+    default("columns", Shape::Texts, "[\"*\"]", "Columns whose changes make an event; `[\"*\"]` means all."),
+    default("json", Shape::Texts, "[]", "Columns of the document's result that contain JSON text."),
     required(
         "document",
         Shape::Statement,
-        "The statement that reads documents, for many keys at once: `$keys` stands for the row set of the keys, in \
-         `where id in $keys` or `join $keys k on …`. The result has the key columns under their names; every other column is a field.",
+        "The statement that reads documents for many keys at once: `$keys` stands for the row set of the keys, in \
+         `where id in $keys` or `join $keys k on …`. The result must contain the key columns under their names; every \
+         other column is a field.",
     ),
-    default("priority", Shape::Count(0, 9), "4", "Of its events: 0 first … 9 last. Fan-out has 7, reindex 8."),
     default(
-        "untracked",
-        Shape::Texts,
-        "[]",
-        "Tables that the document reads although their changes need not reach it.",
+        "priority",
+        Shape::Count(0, 9),
+        "4",
+        "Priority of its events, from 0 (first) to 9 (last). Fan-out has 7, \
+                                                  reindex 8.",
     ),
+    default("untracked", Shape::Texts, "[]", "Tables that the document reads, but whose changes need not update it."),
     optional(
         "edge",
         Shape::Tables(EDGE),
-        "no other table's change touches the document",
-        "The ways back from other tables to the documents that use them: `[[entity.NAME.edge]]`.",
+        "no change of another table updates the document",
+        "Other tables whose changes update the document: `[[entity.NAME.edge]]`.",
     ),
 ];
 
 pub const EDGE: &[Key] = &[
-    required("table", Shape::Text, "The table that documents also read."),
-    default("columns", Shape::Texts, "[\"*\"]", "Its columns that documents use."),
+    required("table", Shape::Text, "A table that the document also reads."),
+    default("columns", Shape::Texts, "[\"*\"]", "Columns of this table that the document uses."),
     optional(
         "to",
         Shape::Statement,
-        "`key` is given instead",
-        "One of `to` and `key` is needed. From keys of this table (`$keys`) to keys of the entity.",
+        "none: then `key` is needed",
+        "Statement that returns keys of the entity for keys of this table (`$keys`). Either `to` or `key` is needed.",
     ),
     optional(
         "key",
         Shape::Texts,
-        "`to` is given instead",
-        "Columns of this table that are themselves the entity's key; old and new values are captured.",
+        "none: then `to` is needed",
+        "Columns of this table that contain the entity's key; old and new values are captured.",
     ),
     default(
         "fan-out",
         Shape::Word(&["all", "shallow", "none"]),
         "all",
-        "`all`; `shallow`: only when the row comes, goes or is linked elsewhere; `none`.",
+        "Which changes update the document. `all`; `shallow`: only when a row is inserted, deleted or linked to \
+         another key; `none`.",
     ),
 ];
 
@@ -309,80 +334,81 @@ pub const SINK: &[Key] = &[
     required(
         "url",
         Shape::Url,
-        "`tantivy:NAME`: an index of that name under the node's data folder. `cassandra:NAME`: a table of the cluster \
+        "`tantivy:NAME`: an index with this name in the node's data folder. `cassandra:NAME`: a table of the cluster \
          `[cassandra.NAME]`.",
     ),
     default(
         "field",
         Shape::Fields,
         "{}",
-        "Type of each field that is searched: `title = \"text\"` or `title = { type = \"text\", language = \"en\" }`. \
-         Other fields of a document are kept and shown, not searched.",
+        "Type of each searchable field: `title = \"text\"` or `title = { type = \"text\", language = \"en\" }`. Other \
+         fields of a document are stored and shown, but not searchable.",
     ),
     default(
         "commit-interval",
         Shape::Duration,
         "100ms",
-        "Of an index: how long writes may wait to be committed together.",
+        "For an index: how long writes may wait to be committed together.",
     ),
     optional(
         "table",
         Shape::Text,
         "required with `cassandra:`",
-        "Keyspace and table: `shop.book`. Its primary key is made of the parts of the entity's key, and it has a column \
-         `honeyflow_version bigint`. Nobody else writes to it.",
+        "Keyspace and table: `shop.book`. Its primary key consists of the parts of the entity's key, and it has a \
+         column `honeyflow_version bigint`. No other program may write to it.",
     ),
     default(
         "column",
         Shape::Names,
         "{}",
-        "Of a table: the field that a column holds, where that is not the field of its own name: `{ title = \"name\" }`.",
+        "For a table: columns that take their value from a field of another name: `{ title = \"name\" }`.",
     ),
-    optional(
-        "document",
-        Shape::Text,
-        "none",
-        "Of a table: the column, of type text, that holds the whole document as JSON.",
-    ),
+    optional("document", Shape::Text, "none", "For a table: a column of type text for the whole document as JSON."),
     default(
         "consistency",
         Shape::Word(CONSISTENCIES),
         "local-quorum",
-        "Of a table: how many replicas must have a write, and are asked in a read.",
+        "For a table: the number of replicas that must confirm a write and answer a read.",
     ),
 ];
 
 pub const CONSISTENCIES: &[&str] =
     &["one", "two", "three", "quorum", "all", "local-quorum", "each-quorum", "local-one"];
 
-/// Below `[cassandra.NAME.cql]`; the keys of `[cassandra.NAME]` are the pool's.
+/// Keys of `[cassandra.NAME.cql]`; the pool defines the keys of `[cassandra.NAME]`.
 pub const CQL: &[Key] = &[
-    optional("user", Shape::Text, "no login", "Who we are."),
+    optional("user", Shape::Text, "no login", "User name for the login."),
     optional(
         "password",
         Shape::Reference,
         "no login",
-        "Where the password is kept: `env:NAME` or `file:path`. Read anew for each connection.",
+        "Reference to the password: `env:NAME` or `file:path`. It is read again for each connection.",
     ),
-    default("compression", Shape::Word(&["none", "lz4", "snappy"]), "none", "Of what goes over the wire."),
+    default("compression", Shape::Word(&["none", "lz4", "snappy"]), "none", "Compression of the data on the network."),
     default(
         "lowest-version",
         Shape::Count(4, 5),
         "4",
-        "Of the protocol; a server that speaks none so high is not used.",
+        "Lowest version of the protocol. A server that supports only lower versions is not used.",
     ),
-    default("highest-version", Shape::Count(4, 5), "5", "Of the protocol; tried first, then the one below."),
+    default(
+        "highest-version",
+        Shape::Count(4, 5),
+        "5",
+        "Highest version of the protocol. It is tried first, then the \
+                                                         next lower one.",
+    ),
     default(
         "max-frame",
         Shape::Bytes,
         "64MiB",
-        "The longest answer that is taken, `64KiB` to `256MiB`; a longer one ends its connection.",
+        "Maximum size of an answer, from `64KiB` to `256MiB`. A larger answer closes the connection.",
     ),
-    default("tls", Shape::Boolean, "false", "Whether connections are by TLS; the server's name is verified."),
-    optional("tls-roots", Shape::Path, "those of the system", "Whom to believe, in PEM."),
-    optional("tls-certificate", Shape::Path, "none", "Our own certificate, in PEM."),
-    optional("tls-key", Shape::Path, "none", "Its key, in PEM."),
-    optional("tls-name", Shape::Text, "the address", "The name that the servers' certificates bear."),
+    default("tls", Shape::Boolean, "false", "Whether connections use TLS. The server's name is verified."),
+    optional("tls-roots", Shape::Path, "the system's certificates", "Trusted root certificates, in PEM format."),
+    optional("tls-certificate", Shape::Path, "none", "Client certificate, in PEM format."),
+    optional("tls-key", Shape::Path, "none", "Private key of the client certificate, in PEM format."),
+    optional("tls-name", Shape::Text, "the address", "Name in the servers' certificates."),
 ];
 
 pub const LIMIT: &[Key] = &[
@@ -390,50 +416,65 @@ pub const LIMIT: &[Key] = &[
         "rate",
         Shape::Rate,
         "none: then `concurrent` is needed",
-        "So many per time, over all nodes: `500/s`, `1000/min`, `100/10s`, `3/h`; `10000/month` is full again with each month.",
+        "Permits per time, for all nodes together: `500/s`, `1000/min`, `100/10s`, `3/h`. `10000/month` is a quota \
+         that starts again with each calendar month.",
     ),
     optional(
         "burst",
         Shape::Count(1, 1_000_000_000),
-        "a fifth of a second's worth; the whole count from a minute on",
-        "Of a rate, so many may come at once. In any time of t seconds at most `rate` × t + `burst` pass, over all nodes.",
+        "the permits of 200ms; for periods of a minute or more, all permits of the period",
+        "For a rate: the number of permits that may be used at once. In any t seconds at most `rate` × t + `burst` \
+         permits are issued, for all nodes together.",
     ),
     optional(
         "concurrent",
         Shape::Count(1, 1_000_000_000),
         "none: then `rate` is needed",
-        "So many at once, over all nodes, instead of a rate. A step's item holds its place until its outcome is known, \
-         however it ends; a request at the door until its answer is sent.",
+        "Number of slots for all nodes together, instead of a rate. An item of a step holds its slot until its \
+         outcome is known, however it ends; a request to the event endpoint holds it until its answer is sent.",
     ),
     default(
         "mode",
         Shape::Word(&["auto", "exact"]),
         "auto",
-        "Of a rate. `auto`: nodes draw batches from the store, small limits ask it each time; `exact`: it is asked \
-         each time.",
+        "For a rate. `auto`: nodes take batches of permits from the store, except for small limits; `exact`: nodes \
+         ask the store for each permit.",
     ),
     default(
         "on-outage",
         Shape::Word(&["safe", "closed", "open"]),
         "safe",
-        "While the store does not answer: `safe`: each engaged node keeps to its share; `closed`: nothing passes; `open`: \
-         everything does. Of `concurrent`, `safe` and `closed` are the same: a node has the places that it holds, \
-         and no more.",
+        "While the store does not answer. `safe`: each engaged node uses only its share; `closed`: nothing passes; \
+         `open`: everything passes. For `concurrent`, `safe` and `closed` are the same: a node keeps the slots that \
+         it holds, and gets no more.",
     ),
     optional(
         "key",
         Shape::Text,
-        "one for all requests",
-        "At the door: the request header by whose value is counted, `x-client` for one. Each value has the whole rate, \
-         or so many places.",
+        "one count for all requests",
+        "For the event endpoint: the request header whose values are counted separately, such as `x-client`. Each \
+         value has the whole rate, or all slots.",
     ),
-    default("max-keys", Shape::Count(1, 10_000_000), "100000", "Keys that a node remembers; further ones share one."),
-    default("shadow", Shape::Boolean, "false", "Counts what it would refuse, and refuses nothing."),
+    default(
+        "max-keys",
+        Shape::Count(1, 10_000_000),
+        "100000",
+        "Maximum number of keys that a node counts separately. \
+                                                                Further keys share one count.",
+    ),
+    default(
+        "shadow",
+        Shape::Boolean,
+        "false",
+        "Whether the limit only counts the requests that it would refuse, and \
+                                                refuses none.",
+    ),
     default(
         "old-headers",
         Shape::Boolean,
         "false",
-        "At the door: `X-RateLimit-Limit`, `-Remaining` and `-Reset` beside `RateLimit` and `RateLimit-Policy`.",
+        "For the event endpoint: whether to send `X-RateLimit-Limit`, `-Remaining` and `-Reset` in addition to \
+         `RateLimit` and `RateLimit-Policy`.",
     ),
 ];
 
@@ -442,7 +483,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         name: "engine",
         named: false,
-        doc: "Bounds of what is worked on at once. Every queue has one.",
+        doc: "Limits of the work in memory. Every queue is bounded.",
         keys: ENGINE,
     },
     Section { name: "hive", named: false, doc: "How several nodes share the work.", keys: HIVE },
@@ -450,54 +491,56 @@ pub const SECTIONS: &[Section] = &[
     Section {
         name: "entity",
         named: true,
-        doc: "What changes in the database, and the document that is made of it.",
+        doc: "A table whose rows change, and the document that is built from each row.",
         keys: ENTITY,
     },
     Section {
         name: "sink",
         named: true,
-        doc: "Where documents go. Writes carry versions; older ones are refused.",
+        doc: "Where documents are written. Every write carries a version; a sink refuses older versions.",
         keys: SINK,
     },
     Section {
         name: "cassandra",
         named: true,
-        doc: "A cluster of Cassandra servers, reached through a pool. All sinks of a cluster share its pool.",
+        doc: "A cluster of Cassandra servers with its connection pool. All sinks of a cluster share the pool.",
         keys: &[],
     },
-    Section { name: "workflow", named: true, doc: "What is done when an entity changes: a graph of steps.", keys: &[] },
+    Section { name: "workflow", named: true, doc: "What happens when an entity changes: a graph of steps.", keys: &[] },
     Section {
         name: "limit",
         named: true,
-        doc: "Limits that hold for all nodes together. Steps (`limit = \"NAME\"`) wait for them, the door (`[node] limit`) refuses. \
-              What somebody sets with `honeyflow limit set` lasts until `rate`, `burst` or `concurrent` is changed here.",
+        doc: "A limit for all nodes together. Steps (`limit = \"NAME\"`) wait for a permit; the event endpoint \
+              (`[node] limit`) refuses. A value set with `honeyflow limit set` lasts until `rate`, `burst` or \
+              `concurrent` is changed here.",
         keys: LIMIT,
     },
 ];
 
-/// Keys of `[workflow.NAME]`; read by the workflow itself, told here for people.
+/// Keys of `[workflow.NAME]`, for the reference only: the workflow crate reads them.
 pub const WORKFLOW: &[(&str, &str, &str)] = &[
-    ("on", "list of `{ source, entity, when }`", "Which events begin a run; `when` is an expression over `$event`."),
+    ("on", "list of `{ source, entity, when }`", "Which events start a run; `when` is an expression over `$event`."),
     ("step", "table of steps", "`step.NAME = { use = \"…\", … }`: the graph."),
     (
         "exclusion",
         "`key`, `workflow` or `none`",
-        "Which runs of one key may not be open together. `key`, or `workflow` where a step sleeps or waits.",
+        "Which runs of one key exclude each other. Default: `key`, or `workflow` if a step sleeps or waits.",
     ),
     (
         "order",
         "`latest`, `strict` or `none`",
-        "`latest`: changes of one key merge; `strict`: one by one, as they came.",
+        "`latest`: changes of one key are merged; `strict`: they are processed one by one, in order.",
     ),
-    ("priority", "0 … 9", "Of its runs at dispatch; default: that of the event."),
+    ("priority", "0 … 9", "Priority of its runs at dispatch; default: that of the event."),
     (
         "deadline",
         "duration",
-        "A run that takes longer, waits and retries included, is parked as `deadline`. It counts from where the run began, over restarts once an output is stored. None by default.",
+        "A run that takes longer, including waits and retries, is parked as `deadline`. The time counts from the \
+         start of the run, and across restarts once an output is stored. Default: none.",
     ),
-    ("on-failure", "`finish` or `stop`", "Whether branches that do not depend on a failed step go on."),
-    ("unmatched", "`ack` or `park`", "What becomes of an event that no `when` lets in."),
-    ("history", "`none`, `failed`, `sample` or `all`", "Which ended runs are kept to be looked at."),
+    ("on-failure", "`finish` or `stop`", "Whether branches that do not depend on a failed step continue."),
+    ("unmatched", "`ack` or `park`", "What happens to an event for which no `when` is true."),
+    ("history", "`none`, `failed`, `sample` or `all`", "Which ended runs are stored for inspection."),
 ];
 
 /// Keys that every step has.
@@ -506,7 +549,7 @@ pub const STEP: &[(&str, &str, &str)] = &[
     (
         "needs",
         "list of steps",
-        "Steps that come before: names, or `{ step, on }` with `on` = `success`, `done` or `failure`.",
+        "Steps that this step depends on: names, or `{ step, on }` with `on` = `success`, `done` or `failure`.",
     ),
     (
         "trigger",
@@ -514,29 +557,38 @@ pub const STEP: &[(&str, &str, &str)] = &[
         "`all-success` (default), `none-failed`, `one-success`, `all-done`, `one-failed`, `all-failed`.",
     ),
     ("when", "expression", "False or null: the step is skipped."),
-    ("else", "`delete` or `keep`", "What a sink does when its `when` is false."),
+    ("else", "`delete` or `keep`", "What a sink does if its `when` is false."),
     ("optional", "true or false", "Its failure does not fail the run."),
-    ("forgives", "true or false", "Its success forgives the failure of the steps it needs."),
-    ("for-each", "expression", "A list: one instance of the step for each element, `$item` and `$index`."),
-    ("parallel", "number", "Instances at once (64)."),
-    ("tolerate", "number", "Instances that may fail (0)."),
-    ("input", "expression", "What it works on; default: the output of what it needs, or the event."),
-    ("tries", "number", "Rejections until the run is parked (5)."),
-    ("backoff", "`{ base, cap }`", "Pause between tries while the target is down (`200ms` doubling to `60s`)."),
-    ("timeout", "duration", "Of one attempt; default by kind."),
-    ("give-up-after", "duration", "How long to retry a target that is down. Without end by default."),
-    ("batch", "number", "Runs in one batch; default by kind."),
+    ("forgives", "true or false", "Its success cancels the failure of the steps that it needs."),
+    (
+        "for-each",
+        "expression",
+        "Expression for a list: the step runs once for each element, with `$item` and `$index`.",
+    ),
+    ("parallel", "number", "Maximum number of instances of `for-each` at the same time (64)."),
+    ("tolerate", "number", "Number of instances of `for-each` that may fail (0)."),
+    ("input", "expression", "Input of the step; default: the output of the step that it needs, or the event."),
+    ("tries", "number", "Counted attempts until the run is parked (5)."),
+    (
+        "backoff",
+        "`{ base, cap }`",
+        "Pause between attempts while the target is down (from `200ms`, doubling up to \
+                                    `60s`).",
+    ),
+    ("timeout", "duration", "Time limit of one attempt; default by kind."),
+    ("give-up-after", "duration", "How long to retry a target that is down. Default: for ever."),
+    ("batch", "number", "Maximum number of runs in one batch; default by kind."),
     (
         "limit",
         "name",
-        "A `[limit.NAME]` of which every attempt of every run takes a permit, or holds a place while it lasts. \
-         Whoever has none waits; that is no failure.",
+        "A `[limit.NAME]` from which every attempt of every run takes a permit, or a slot while it lasts. A run \
+         without a permit waits; that is not a failure.",
     ),
     (
         "checkpoint",
         "`always` or `never`",
-        "Whether its output is stored, so that it is not computed again; default by kind.",
+        "Whether its output is stored, so that a repeated run does not execute the step again; default by kind.",
     ),
-    ("on-missing", "`run` or `pass`", "Whether it runs although the row is gone."),
-    ("labels", "table", "What a worker must offer to be given the step."),
+    ("on-missing", "`run` or `pass`", "Whether the step runs even if the row is gone."),
+    ("labels", "table", "Labels that a worker needs to get the step."),
 ];

@@ -1,15 +1,16 @@
-//! `[limit.NAME]`: what all nodes together keep to.
+//! Reads `[limit.NAME]`: a limit for all nodes together.
 
 use honeyflow_api::HeaderName;
-use honeyflow_hive::limit::{Definition, OnOutage, Terms, definition::What, rate::Quota};
+use honeyflow_hive::limit::{Definition, OnOutage, Terms, definition::LimitKind, rate::Quota};
 use honeyflow_workflow::{Problem, problem::nearest};
 
 use super::{cross::warning, keys, tree::Node, values::Values};
+use crate::codes;
 
 #[derive(Clone, Debug)]
 pub struct LimitConfig {
     pub definition: Definition,
-    /// At the door: the header by whose value is counted.
+    /// For the event endpoint: the header whose values are counted separately.
     pub key: Option<HeaderName>,
     pub shadow: bool,
     pub old_headers: bool,
@@ -21,7 +22,9 @@ pub fn read(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Limi
     let key = values.text("key").map(|text| {
         HeaderName::try_from(&*text).map_err(|_| {
             let message = format!("`{text}` cannot be the name of a request header");
-            problems.push(Problem::error(values.at("key"), "bad-value", message).help("for example x-client"));
+            problems.push(
+                Problem::error(values.at("key"), codes::problem::BAD_VALUE, message).help("for example x-client"),
+            );
         })
     });
     let what = what(name, &values, node, problems)?;
@@ -35,16 +38,16 @@ pub fn read(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Limi
         exact: values.text("mode")? == "exact",
         ..Definition::new(name, what).on_outage(on_outage).keys_max(keys_max)
     };
-    match Terms::of(&definition) {
+    match Terms::from_definition(&definition) {
         Ok(terms) => {
             if let Some(remark) = terms.remark(&definition) {
-                let help = "mode = \"exact\" says that this is meant; a larger burst lets nodes draw batches";
-                problems.push(warning(values.at("rate"), "exact-limit", &remark, help));
+                let help = "set mode = \"exact\" if this is intended; a larger burst lets nodes take batches";
+                problems.push(warning(values.at("rate"), codes::problem::EXACT_LIMIT, &remark, help));
             }
         }
         Err(failure) => {
-            let key = if matches!(what, What::Slots { .. }) { "concurrent" } else { "rate" };
-            problems.push(Problem::error(values.at(key), "bad-limit", &*failure.message));
+            let key = if matches!(what, LimitKind::Slots { .. }) { "concurrent" } else { "rate" };
+            problems.push(Problem::error(values.at(key), codes::problem::BAD_LIMIT, &*failure.message));
             return None;
         }
     }
@@ -52,10 +55,10 @@ pub fn read(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Limi
     Some(LimitConfig { definition, key: key.and_then(Result::ok), shadow, old_headers })
 }
 
-/// A rate or so many at once: exactly one of them.
-fn what(name: &str, values: &Values<'_>, node: &Node, problems: &mut Vec<Problem>) -> Option<What> {
+/// Reads what the limit counts: exactly one of `rate` and `concurrent`.
+fn what(name: &str, values: &Values<'_>, node: &Node, problems: &mut Vec<Problem>) -> Option<LimitKind> {
     let mut wrong = |key: &str, message: &str, help: &str| {
-        problems.push(Problem::error(values.at(key), "bad-limit", message).help(help));
+        problems.push(Problem::error(values.at(key), codes::problem::BAD_LIMIT, message).help(help));
         None
     };
     let is_written = |key: &str| values.node(key).is_some();
@@ -63,35 +66,32 @@ fn what(name: &str, values: &Values<'_>, node: &Node, problems: &mut Vec<Problem
         (true, false) => {}
         (false, true) => {
             if let Some(key) = ["burst", "mode"].into_iter().find(|key| is_written(key)) {
-                let message =
-                    format!("`{key}` belongs to `rate`; `concurrent` alone says how many there may be at once");
-                return wrong(key, &message, &format!("leave `{key}` out"));
+                let message = format!("`{key}` belongs to `rate`; `concurrent` needs no other key");
+                return wrong(key, &message, &format!("remove `{key}`"));
             }
-            return values.count("concurrent").map(|max| What::Slots { max });
+            return values.count("concurrent").map(|max| LimitKind::Slots { max });
         }
         (true, true) => {
-            let message = "a limit has a `rate` or says how many may be `concurrent`, not both";
-            return wrong("concurrent", message, "leave one of them out; the other may be a limit of its own");
+            let message = "a limit has either `rate` or `concurrent`, not both";
+            return wrong("concurrent", message, "remove one of them; use a second limit for the other");
         }
         (false, false) => {
-            // Written wrongly, it has been reported as an unknown key.
+            // A misspelt key has been reported as unknown.
             let is_misspelt = |name: &String| nearest(name, ["rate", "concurrent"]).is_some();
             if !node.table().is_some_and(|entries| entries.keys().any(is_misspelt)) {
                 let message = format!("[limit.{name}] needs `rate` or `concurrent`");
-                let help = "rate = \"500/s\": so many per time; concurrent = 20: so many at once";
-                problems.push(Problem::error(format!("limit.{name}"), "missing-key", message).help(help));
+                let help = "rate = \"500/s\" limits the number per time; concurrent = 20 limits the number at once";
+                problems.push(Problem::error(format!("limit.{name}"), codes::problem::MISSING_KEY, message).help(help));
             }
             return None;
         }
     }
     match (values.rate("rate")?, values.count("burst")) {
-        (quota, None) => Some(What::Quota(quota)),
-        (Quota::Rate { rate, burst: None }, burst) => Some(What::Quota(Quota::Rate { rate, burst })),
-        (Quota::Rate { .. }, Some(_)) => {
-            wrong("burst", "the burst stands in `rate` already", "write it in one of the two places")
-        }
+        (quota, None) => Some(LimitKind::Quota(quota)),
+        (Quota::Rate { rate, burst: None }, burst) => Some(LimitKind::Quota(Quota::Rate { rate, burst })),
+        (Quota::Rate { .. }, Some(_)) => wrong("burst", "`rate` already contains a burst", "give the burst once"),
         (Quota::Calendar { .. }, Some(_)) => {
-            wrong("burst", "a calendar quota has no burst: all of it may go at once", "leave `burst` out")
+            wrong("burst", "a calendar quota has no burst: all of it may be used at once", "remove `burst`")
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Problems with their place in the file: all at once, sorted, each with its line, a caret and a hint.
+//! Formats problems with their place in the file: all at once, sorted, each with its line, a caret and a hint.
 //!
-//! Problems carry paths; here they get line and column. Nothing shown may hold a secret or steer the terminal.
+//! A problem has a path; here it gets line and column. The output must contain neither secrets nor terminal control
+//! characters.
 
 use std::{fmt::Write, path::Path};
 
@@ -9,11 +10,11 @@ use serde::Serialize;
 
 use super::{
     secret,
-    tree::{Broken, Node, Span, Tree},
+    tree::{Node, Span, SyntaxError, Tree},
 };
-use crate::escape;
+use crate::{codes, escape};
 
-/// Longer lines are shown in part, around the place.
+/// A longer line is cut to the part around the place.
 const LINE_CHARACTERS_MAX: usize = 132;
 
 pub struct Report {
@@ -30,7 +31,7 @@ struct Entry {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JsonEntry<'a> {
     file: &'a str,
     line: usize,
     column: usize,
@@ -48,20 +49,20 @@ impl Report {
     }
 
     /// The file is not TOML.
-    pub fn broken(file: &Path, text: &str, places: Vec<Broken>) -> Report {
+    pub fn broken(file: &Path, text: &str, places: Vec<SyntaxError>) -> Report {
         let entries = places.into_iter().map(|broken| {
-            let problem = Problem::error("", "bad-toml", broken.message);
+            let problem = Problem::error("", codes::problem::BAD_TOML, broken.message);
             (broken.span, problem)
         });
         let mut report = Report::sorted(file, text, entries.collect());
-        // what follows on the same line is nearly always a consequence
+        // Further errors on the same line are nearly always a consequence of the first.
         report.entries.dedup_by_key(|entry| entry.line);
         report
     }
 
-    /// There is no text to show: the file cannot be read.
+    /// The file cannot be read, so there is no text to show.
     pub fn unreadable(file: &Path, reason: &str, help: &str) -> Report {
-        let problem = Problem::error("", "unreadable", reason).help(help);
+        let problem = Problem::error("", codes::problem::UNREADABLE, reason).help(help);
         Report::sorted(file, "", vec![(0..0, problem)])
     }
 
@@ -92,16 +93,16 @@ impl Report {
         self.entries.len() - self.errors()
     }
 
-    /// For people.
+    /// The report as text for people.
     pub fn text(&self, colour: bool) -> String {
         let paint = Paint { colour };
         let blocks: Vec<String> = self.entries.iter().map(|entry| self.block(entry, &paint)).collect();
         blocks.join("\n")
     }
 
-    /// For programs: an array, in the same order.
+    /// The report as a JSON array for programs, in the same order.
     pub fn json(&self) -> serde_json::Value {
-        let shown = self.entries.iter().map(|entry| Shown {
+        let shown = self.entries.iter().map(|entry| JsonEntry {
             file: &self.file,
             line: entry.line,
             column: entry.column,
@@ -143,7 +144,7 @@ impl Report {
         block
     }
 
-    /// The line as shown, how many characters stand before the marked place, and how many are marked.
+    /// The line as shown, the number of characters before the marked place, and the number of marked characters.
     fn source_line(&self, entry: &Entry) -> Option<(String, usize, usize)> {
         let start = entry.span.start.min(self.text.len());
         let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -153,8 +154,8 @@ impl Report {
             return None;
         }
         let before = shown(&self.text[line_start..start]);
-        let (marked, after) = if entry.problem.code == "secret-inline" {
-            // the rest of the line may be the secret's
+        let (marked, after) = if entry.problem.code == codes::problem::SECRET_INLINE {
+            // The rest of the line may be part of the secret.
             ("\"***\"".to_owned(), String::new())
         } else {
             (shown(&self.text[start..end]), shown(self.text[end..line_end].trim_end()))
@@ -165,16 +166,16 @@ impl Report {
     }
 }
 
-/// One line, without what steers a terminal; a tab is as wide as it looks.
+/// Replaces tabs by four spaces and escapes terminal control characters.
 fn shown(text: &str) -> String {
     escape::line(&text.replace('\t', "    ")).into_owned()
 }
 
-/// A part of a long line that holds the marked place.
+/// Cuts a long line to the part around the marked place.
 fn window(line: &str, before: usize, marked: usize) -> (String, usize, usize) {
     let length = line.chars().count();
     if length <= LINE_CHARACTERS_MAX {
-        // hiding a password may have made the line shorter than it was
+        // Hiding a password may have shortened the line.
         return (line.trim_end().to_owned(), before, marked.min(length.saturating_sub(before)).max(1));
     }
     let from = before.saturating_sub(LINE_CHARACTERS_MAX / 2).min(length - LINE_CHARACTERS_MAX);
@@ -191,10 +192,17 @@ fn window(line: &str, before: usize, marked: usize) -> (String, usize, usize) {
     (part, before, marked)
 }
 
-/// Where a problem is shown: at the key for what is wrong with a key or a whole table, at the value otherwise.
+/// The place where a problem is shown: the key, if the problem is about a key or a whole table, otherwise the value.
 fn place(tree: &Node, text: &str, problem: &Problem) -> Span {
     let (node, exact) = tree.find(&problem.path);
-    let about_key = exact && matches!(problem.code, "unknown-key" | "unknown-section" | "bad-name" | "missing-name");
+    let about_key = exact
+        && matches!(
+            problem.code,
+            codes::problem::UNKNOWN_KEY
+                | codes::problem::UNKNOWN_SECTION
+                | codes::problem::BAD_NAME
+                | codes::problem::MISSING_NAME
+        );
     let is_header = text[node.span.start.min(text.len())..].starts_with('[') && matches!(node.value, Tree::Table(_));
     match (&node.key, &node.value) {
         (Some(key), _) if about_key => key.clone(),
@@ -204,7 +212,7 @@ fn place(tree: &Node, text: &str, problem: &Problem) -> Span {
     }
 }
 
-/// Line and column, both from 1, columns in characters.
+/// Line and column of a byte offset; both start at 1, and columns count characters.
 fn position(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..at.min(text.len())];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);

@@ -1,5 +1,5 @@
-//! The tree as a [`Config`]. A part that cannot be read is left out and reported; reading goes on, so that everything
-//! that is wrong is said at once.
+//! Turns the tree into a [`Config`]. A part that cannot be read is reported and left out, and reading continues, so
+//! that all problems are reported at once.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -13,7 +13,10 @@ use super::{
     tree::Node,
     values::{Values, wrong_type},
 };
-use crate::registry::{SHARDS_DEFAULT, SOURCE_SCHEMES};
+use crate::{
+    codes,
+    registry::{SHARDS_DEFAULT, SOURCE_SCHEMES},
+};
 
 pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec<Problem>) {
     let mut problems = Vec::new();
@@ -58,18 +61,18 @@ fn check_sections(tree: &Node, problems: &mut Vec<Problem>) {
         }
         let message = match node.table() {
             Some(_) => format!("there is no section [{name}]"),
-            None => format!("`{name}` stands outside of any section"),
+            None => format!("`{name}` is outside of any section"),
         };
         let words = || SECTIONS.iter().map(|section| section.name);
         let help = nearest(name, words()).map_or_else(
             || format!("the sections are {}", words().map(|name| format!("[{name}]")).collect::<Vec<_>>().join(", ")),
             |word| format!("did you mean [{word}]?"),
         );
-        problems.push(Problem::error(name, "unknown-section", message).help(help));
+        problems.push(Problem::error(name, codes::problem::UNKNOWN_SECTION, message).help(help));
     }
 }
 
-/// The tables of `[section.NAME]`, each read; what is missing from the result has been reported.
+/// Reads all tables `[section.NAME]`. A table that is missing from the result has been reported.
 fn named<T>(
     tree: &Node,
     section: &str,
@@ -85,11 +88,11 @@ fn named<T>(
     for (name, node) in entries {
         let path = format!("{section}.{name}");
         if node.table().is_none() {
-            // `[source]` with `url = …`: the name is missing
+            // For example `[source]` with `url = …`: the name is missing.
             problems.push(
                 Problem::error(
                     path,
-                    "missing-name",
+                    codes::problem::MISSING_NAME,
                     format!("[{section}] needs a name: `{name}` is a key of the {section}"),
                 )
                 .help(format!("write [{section}.NAME] and put `{name}` below it")),
@@ -101,7 +104,7 @@ fn named<T>(
             problems.push(
                 Problem::error(
                     path,
-                    "bad-name",
+                    codes::problem::BAD_NAME,
                     format!(
                         "`{name}` cannot be the name of {} {section}",
                         if section == "entity" { "an" } else { "a" }
@@ -117,14 +120,14 @@ fn named<T>(
 
 const NAME_BYTES_MAX: usize = 63;
 
-/// Names appear in expressions, in tables and in file names.
+/// Whether this is a valid name. Names are used in expressions, tables and file names.
 pub fn is_name(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX
         && name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// A name made of any text: `order line` → `order_line`.
+/// Makes a valid name from any text: `order line` → `order_line`.
 pub fn name_of(text: &str) -> String {
     let mut name = String::new();
     for character in text.chars().flat_map(char::to_lowercase) {
@@ -174,7 +177,7 @@ fn read_engine(tree: &Node, problems: &mut Vec<Problem>) -> Option<EngineConfig>
     })
 }
 
-/// The bounds in the table of keys keep it within any type that is asked for here.
+/// Converts a number. The bounds in the table of keys guarantee that it fits.
 fn number<T: TryFrom<u64>>(count: u64) -> T {
     T::try_from(count).unwrap_or_else(|_| panic!("the bounds of the key let {count} through"))
 }
@@ -194,16 +197,20 @@ fn read_source(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Proble
     })
 }
 
-/// One writer at a time makes several shards pointless on SQLite.
+/// Reads the number of shards. SQLite has one writer at a time, so several shards are pointless there.
 fn read_shards(url: &Url, values: &Values<'_>, problems: &mut Vec<Problem>) -> u16 {
     let sqlite = url.resolve().is_ok_and(|url| url.reveal().starts_with("sqlite:"));
     let Some(shards) = values.count("shards") else { return if sqlite { 1 } else { SHARDS_DEFAULT } };
     if sqlite && shards != 1 {
         let message = format!("a SQLite database has one writer at a time: {shards} shards would gain nothing");
-        problems.push(Problem::error(values.at("shards"), "bad-value", message).help("leave it out, or write 1"));
+        problems.push(
+            Problem::error(values.at("shards"), codes::problem::BAD_VALUE, message).help("remove it, or write 1"),
+        );
     } else if !shards.is_power_of_two() {
         let message = format!("{shards} is not a power of two");
-        problems.push(Problem::error(values.at("shards"), "bad-value", message).help("for example 16, 64 or 256"));
+        problems.push(
+            Problem::error(values.at("shards"), codes::problem::BAD_VALUE, message).help("for example 16, 64 or 256"),
+        );
     }
     number(shards)
 }
@@ -214,7 +221,8 @@ pub fn check_scheme(url: &Url, noun: &str, known: &[&'static str], path: &str, p
     if known.contains(&scheme) {
         return;
     }
-    let problem = Problem::error(path, "unknown-url", format!("this build has no {noun} for `{scheme}:`"));
+    let problem =
+        Problem::error(path, codes::problem::UNKNOWN_URL, format!("this build has no {noun} for `{scheme}:`"));
     let all = known.iter().map(|scheme| format!("`{scheme}:`")).collect::<Vec<_>>().join(", ");
     problems.push(match nearest(scheme, known.iter().copied()) {
         Some(word) => problem.help(format!("did you mean `{word}:`?")),
@@ -227,7 +235,7 @@ fn read_entity(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<E
     let edges = read_edges(&values, problems);
     let key = values.texts("key");
     if key.as_ref().is_some_and(Vec::is_empty) {
-        problems.push(Problem::error(values.at("key"), "empty", "a key has at least one column"));
+        problems.push(Problem::error(values.at("key"), codes::problem::EMPTY, "a key has at least one column"));
     }
     let document = values.text("document");
     if let Some(document) = &document {
@@ -250,13 +258,13 @@ fn read_entity(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<E
 fn check_keys(statement: &str, path: String, example: &str, problems: &mut Vec<Problem>) {
     let scan = honeyflow_store::keys::scan(statement);
     if scan.places.is_empty() {
-        let message = "the statement does not ask for `$keys`: it would read the whole table for every batch";
+        let message = "the statement does not contain `$keys`: it would read the whole table for every batch";
         let help = format!("`$keys` stands for the keys of the batch: … {example}");
-        problems.push(Problem::error(path, "no-keys", message).help(help));
+        problems.push(Problem::error(path, codes::problem::NO_KEYS, message).help(help));
     } else if scan.more {
         problems.push(
-            Problem::error(path, "two-statements", "more than one statement stands here")
-                .help("one, without `;` inside"),
+            Problem::error(path, codes::problem::TWO_STATEMENTS, "this is more than one statement")
+                .help("write one statement, without `;`"),
         );
     }
 }
@@ -276,10 +284,10 @@ fn read_edges(values: &Values<'_>, problems: &mut Vec<Problem>) -> Vec<EdgeConfi
 
 fn read_edge(values: &Values<'_>, path: &str, problems: &mut Vec<Problem>) -> Option<EdgeConfig> {
     let given = |key| values.node(key).is_some();
-    let help = "`to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key";
+    let help = "`to` is a statement that returns keys of the entity for keys of the table; `key` names columns that contain the entity's key";
     if given("to") == given("key") {
         let message = if given("to") { "an edge has `to` or `key`, not both" } else { "an edge needs `to` or `key`" };
-        problems.push(Problem::error(path, "bad-edge", message).help(help));
+        problems.push(Problem::error(path, codes::problem::BAD_EDGE, message).help(help));
         return None;
     }
     let by = match values.text("to") {
@@ -316,15 +324,19 @@ fn read_sink(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>
         && let Some(index) = text.strip_prefix("tantivy:")
         && !is_index_name(index)
     {
-        // the name becomes a folder: no way may lead out of the data folder
-        let problem = Problem::error(values.at("url"), "bad-url", format!("`{index}` cannot be the name of an index"));
+        // The name becomes a folder; it must not lead out of the data folder.
+        let problem = Problem::error(
+            values.at("url"),
+            codes::problem::BAD_URL,
+            format!("`{index}` cannot be the name of an index"),
+        );
         problems
-            .push(problem.help("letters, digits, `_` and `-`; it lies under the node's data folder: tantivy:books"));
+            .push(problem.help("letters, digits, `_` and `-`; the index is in the node's data folder: tantivy:books"));
     }
     Some(SinkConfig { name: name.into(), url, fields, commit_interval: values.duration("commit-interval")?, table })
 }
 
-/// Keys that this kind of sink does not have.
+/// Reports keys that this kind of sink does not have.
 fn misplaced(values: &Values<'_>, is_table: bool, problems: &mut Vec<Problem>) {
     let (others, what) = if is_table {
         (&["field", "commit-interval"][..], "an index, and this is a table")
@@ -333,16 +345,20 @@ fn misplaced(values: &Values<'_>, is_table: bool, problems: &mut Vec<Problem>) {
     };
     for key in others.iter().filter(|key| values.node(key).is_some()) {
         let message = format!("`{key}` is a key of {what}");
-        problems.push(Problem::error(values.at(key), "misplaced-key", message).help("leave it out"));
+        problems.push(Problem::error(values.at(key), codes::problem::MISPLACED_KEY, message).help("remove it"));
     }
 }
 
 fn read_table(cluster: &str, values: &Values<'_>, problems: &mut Vec<Problem>) -> Option<TableConfig> {
     let example = "for example table = \"shop.book\"";
     let Some(written) = values.text("table") else {
-        // one that cannot be read has been reported
+        // A table that cannot be read has been reported.
         if values.node("table").is_none() {
-            let problem = Problem::error(values.at("url"), "missing-key", "a sink in a cluster needs the key `table`");
+            let problem = Problem::error(
+                values.at("url"),
+                codes::problem::MISSING_KEY,
+                "a sink in a cluster needs the key `table`",
+            );
             problems.push(problem.help(example));
         }
         return None;
@@ -351,7 +367,7 @@ fn read_table(cluster: &str, values: &Values<'_>, problems: &mut Vec<Problem>) -
         written.split_once('.').filter(|(keyspace, table)| !keyspace.is_empty() && !table.is_empty())
     else {
         let message = format!("`{written}` does not name keyspace and table");
-        problems.push(Problem::error(values.at("table"), "bad-value", message).help(example));
+        problems.push(Problem::error(values.at("table"), codes::problem::BAD_VALUE, message).help(example));
         return None;
     };
     let mut columns = BTreeMap::new();

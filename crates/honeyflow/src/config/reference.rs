@@ -1,4 +1,4 @@
-//! The reference of the configuration, written from the tables that read it.
+//! Generates the configuration reference from the tables that are used to read the file.
 
 use std::{borrow::Cow, fmt::Write};
 
@@ -12,14 +12,14 @@ use super::{
 
 const OPENING: &str = "# Configuration
 
-One file, `honeyflow.toml`, beside which relative paths are looked for. Names of sources, entities, sinks, workflows, steps
+One file, `honeyflow.toml`; relative paths are relative to its folder. Names of sources, entities, sinks, workflows, steps
 and limits are `[a-z][a-z0-9_]*`. Durations are written `\"200ms\"`, `\"5s\"`, `\"10m\"`, `\"2h\"`, `\"1d\"`; sizes `\"64KiB\"`, `\"8MiB\"`. An
-unknown key is an error with its line and the nearest right word; `honeyflow check` shows everything that is wrong at once.
+unknown key is an error with its line and the most similar key; `honeyflow check` shows all problems at once.
 
-Secrets are named, never written: `env:NAME` is an environment variable, `file:path` the first line of a file that other
-users of the machine cannot read.
+The file contains references to secrets, never the secrets themselves: `env:NAME` is an environment variable, `file:path`
+the first line of a file that other users of the machine cannot read.
 
-This page is written by `honeyflow check --reference` from the tables that read the file.
+`honeyflow check --reference` generates this page from the tables that are used to read the file.
 ";
 
 pub fn markdown(kinds: &Catalogue) -> String {
@@ -62,7 +62,7 @@ fn table(page: &mut String, keys: &[Key]) {
     }
 }
 
-/// The pool has its own list of keys.
+/// The keys of `[cassandra.NAME]`, from the list of the pool.
 fn pool(page: &mut String) {
     let defaults = Settings::default().table().unwrap_or_default();
     page.push_str("| key | value | default | meaning |\n|---|---|---|---|\n");
@@ -77,9 +77,9 @@ fn pool(page: &mut String) {
         let _ = writeln!(page, "| `{}` | {} | {default} | {} |", key.name, cell(key.range), cell(key.about));
     }
     page.push_str(
-        "| `compiled` | path | | a file made by `honeyflow config compile NAME`, instead of all keys above; read anew every second |\n",
+        "| `compiled` | path | | a file made by `honeyflow config compile NAME`, instead of all keys above; read again every second |\n",
     );
-    page.push_str("\n### `[cassandra.NAME.cql]`\n\nWhat servers are told.\n\n");
+    page.push_str("\n### `[cassandra.NAME.cql]`\n\nSettings of the protocol.\n\n");
     table(page, CQL);
 }
 

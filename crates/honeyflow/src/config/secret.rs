@@ -1,12 +1,13 @@
-//! Secrets, and addresses that may hold one. A secret is named in the configuration (`env:NAME`, `file:path`), never
-//! written there; it is read when it is used, cannot be printed, and its memory is overwritten when it goes.
+//! Secrets, and addresses that may contain one. The configuration contains a reference to a secret (`env:NAME`,
+//! `file:path`), never the secret itself. A secret is read when it is used, cannot be printed, and is overwritten in
+//! memory when it is dropped.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
-/// Cannot be printed, compared in a log or serialised: none of the traits for it exist.
+/// A secret text. It implements no trait with which it could be printed, compared or serialised.
 pub struct Secret(String);
 
 impl Secret {
@@ -14,7 +15,7 @@ impl Secret {
         Secret(text)
     }
 
-    /// To be handed to what needs it, and to nothing else.
+    /// The text itself; pass it only to the code that needs it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -24,12 +25,12 @@ impl Drop for Secret {
     fn drop(&mut self) {
         let mut bytes = std::mem::take(&mut self.0).into_bytes();
         bytes.fill(0);
-        // the optimiser may not decide that nobody looks
+        // Keeps the optimiser from removing the overwrite as unused.
         std::hint::black_box(&bytes);
     }
 }
 
-/// An address as configured: written out (without password), or a reference to where it is kept.
+/// An address in the configuration: the address itself (without password), or a reference to it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Url {
     Written(String),
@@ -38,27 +39,27 @@ pub enum Url {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unresolved {
+pub enum SecretError {
     #[error("the environment variable {0} is not set")]
     Unset(String),
-    #[error("{} cannot be read: {reason}", path.display())]
+    #[error("cannot read {}: {reason}", path.display())]
     Unreadable { path: PathBuf, reason: String },
     #[error("{} can be read by every user of this machine", .0.display())]
     Open(PathBuf),
 }
 
-impl Unresolved {
+impl SecretError {
     pub fn help(&self) -> String {
         match self {
-            Unresolved::Unset(name) => format!("set it, for example: export {name}=sqlite:shop.db"),
-            Unresolved::Unreadable { .. } => "the file holds the address alone, on its first line".to_owned(),
-            Unresolved::Open(path) => format!("chmod 600 {}", path.display()),
+            SecretError::Unset(name) => format!("set it, for example: export {name}=sqlite:shop.db"),
+            SecretError::Unreadable { .. } => "the file must contain only the address, on its first line".to_owned(),
+            SecretError::Open(path) => format!("chmod 600 {}", path.display()),
         }
     }
 }
 
 impl Url {
-    /// Relative files are looked for beside the configuration file.
+    /// Parses an address or a reference. Relative files are in the folder of the configuration file.
     pub fn read(text: &str, folder: &Path) -> Url {
         if let Some(name) = text.strip_prefix("env:") {
             Url::Env(name.to_owned())
@@ -69,33 +70,33 @@ impl Url {
         }
     }
 
-    pub fn resolve(&self) -> Result<Secret, Unresolved> {
+    pub fn resolve(&self) -> Result<Secret, SecretError> {
         match self {
             Url::Written(text) => Ok(Secret::new(text.clone())),
             Url::Env(name) => {
                 let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-                value.map(Secret::new).ok_or_else(|| Unresolved::Unset(name.clone()))
+                value.map(Secret::new).ok_or_else(|| SecretError::Unset(name.clone()))
             }
             Url::File(path) => read_file(path),
         }
     }
 }
 
-fn read_file(path: &Path) -> Result<Secret, Unresolved> {
+fn read_file(path: &Path) -> Result<Secret, SecretError> {
     let unreadable =
-        |reason: std::io::Error| Unresolved::Unreadable { path: path.to_owned(), reason: reason.to_string() };
+        |reason: std::io::Error| SecretError::Unreadable { path: path.to_owned(), reason: reason.to_string() };
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         if std::fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o007 != 0 {
-            return Err(Unresolved::Open(path.to_owned()));
+            return Err(SecretError::Open(path.to_owned()));
         }
     }
     let whole = Secret::new(std::fs::read_to_string(path).map_err(unreadable)?);
     Ok(Secret::new(whole.reveal().lines().next().unwrap_or_default().trim().to_owned()))
 }
 
-/// As written, with any password hidden.
+/// Shows the address with any password hidden.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -112,14 +113,14 @@ impl fmt::Debug for Url {
     }
 }
 
-/// Where the password of the first `scheme://user:password@` stands.
+/// The range of the password in the first `scheme://user:password@`.
 fn password(text: &str) -> Option<std::ops::Range<usize>> {
     let mut from = 0;
     while let Some(at) = text[from..].find("://") {
         let start = from + at + 3;
         let authority_end =
             text[start..].find(['/', '?', '#', '"', '\'', ' ', '\n']).map_or(text.len(), |end| start + end);
-        // a password may itself contain `/` or `@`, unescaped: then the last `@` of the word ends it
+        // A password may itself contain an unescaped `/` or `@`: the last `@` of the word ends it.
         let word_end = text[start..].find(['"', '\'', ' ', '\n']).map_or(text.len(), |end| start + end);
         let colon = text[start..authority_end].find(':').map(|colon| start + colon + 1);
         if let Some(colon) = colon
@@ -130,7 +131,7 @@ fn password(text: &str) -> Option<std::ops::Range<usize>> {
         }
         from = start;
     }
-    // `?password=…` is one, too
+    // A query parameter such as `?password=…` counts, too.
     for name in ["password=", "sslpassword=", "token="] {
         if let Some(at) = text.find(&format!("?{name}")).or_else(|| text.find(&format!("&{name}"))) {
             let start = at + 1 + name.len();
@@ -152,7 +153,7 @@ pub fn has_password(text: &str) -> bool {
 /// The text with the passwords of addresses in it replaced by stars.
 pub fn redact(text: &str) -> String {
     let mut shown = text.to_owned();
-    // each pass hides one; those already hidden are passed by
+    // Each pass hides one password and continues after it.
     let mut done = 0;
     while let Some(place) = password(&shown[done..]).map(|place| place.start + done..place.end + done) {
         shown.replace_range(place.clone(), HIDDEN);
@@ -189,7 +190,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(
             Url::read("env:HONEYFLOW_NOT_SET", folder.path()).resolve().err(),
-            Some(Unresolved::Unset("HONEYFLOW_NOT_SET".into()))
+            Some(SecretError::Unset("HONEYFLOW_NOT_SET".into()))
         );
         let path = folder.path().join("url");
         std::fs::write(&path, "sqlite:shop.db\n").unwrap();
@@ -197,7 +198,7 @@ mod tests {
         {
             use std::os::unix::fs::PermissionsExt;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-            assert_eq!(Url::read("file:url", folder.path()).resolve().err(), Some(Unresolved::Open(path.clone())));
+            assert_eq!(Url::read("file:url", folder.path()).resolve().err(), Some(SecretError::Open(path.clone())));
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         }
         assert_eq!(

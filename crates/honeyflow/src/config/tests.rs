@@ -1,4 +1,4 @@
-//! Golden texts: what a person sees for each kind of mistake, and what a right file means.
+//! Golden texts: the message for each kind of mistake, and the values that a correct file gives.
 
 use std::path::Path;
 
@@ -31,31 +31,31 @@ step.load  = { use = "sql.load" }
 step.index = { use = "search.index", needs = ["load"], into = "books" }
 "#;
 
-fn loaded(text: &str) -> Loaded {
+fn loaded(text: &str) -> LoadedConfig {
     match parse(Path::new("honeyflow.toml"), text.to_owned(), &registry::kinds()) {
         Ok(loaded) => loaded,
         Err(report) => panic!("{}", report.text(false)),
     }
 }
 
-/// All that is said about a file.
-fn said(text: &str) -> String {
+/// All messages about a file.
+fn report_text(text: &str) -> String {
     match parse(Path::new("honeyflow.toml"), text.to_owned(), &registry::kinds()) {
         Ok(loaded) => loaded.report(Vec::new()).text(false),
         Err(report) => report.text(false),
     }
 }
 
-/// What is said about the good file with one thing changed.
+/// The messages about the good file with one thing changed.
 fn broken(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
-    said(&GOOD.replace(from, to))
+    report_text(&GOOD.replace(from, to))
 }
 
 #[test]
 fn a_right_file_is_read_with_its_defaults() {
     let config = loaded(GOOD).config.expect("no problems");
-    assert_eq!(said(GOOD), "");
+    assert_eq!(report_text(GOOD), "");
     assert_eq!(config.node.listen.to_string(), "127.0.0.1:7171");
     assert_eq!(config.node.data, Path::new("data"));
     assert_eq!(config.engine.max_runs, 20_000);
@@ -81,12 +81,12 @@ fn broken_toml_shows_the_place() {
        2 │ url = sqlite:shop.db
          │       ^^^^^^^^^^^^^^
     "#);
-    insta::assert_snapshot!(said("[source.shop\nurl = \"sqlite:shop.db\"\n"), @r#"
+    insta::assert_snapshot!(report_text("[source.shop\nurl = \"sqlite:shop.db\"\n"), @r#"
     honeyflow.toml:1:13: error[bad-toml]: unclosed table, expected `]`
        1 │ [source.shop
          │             ^
     "#);
-    insta::assert_snapshot!(said("[node]\ndata = \"a\"\ndata = \"b\"\n"), @r#"
+    insta::assert_snapshot!(report_text("[node]\ndata = \"a\"\ndata = \"b\"\n"), @r#"
     honeyflow.toml:3:1: error[bad-toml]: duplicate key
        3 │ data = "b"
          │ ^^^^
@@ -111,7 +111,7 @@ fn wf_3_an_unknown_key_gets_the_nearest_right_word() {
     honeyflow.toml:11:1: error[bad-edge]: an edge needs `to` or `key`
       11 │ [[entity.book.edge]]
          │ ^^^^^^^^^^^^^^^^^^^^
-         = help: `to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key
+         = help: `to` is a statement that returns keys of the entity for keys of the table; `key` names columns that contain the entity's key
 
     honeyflow.toml:14:1: error[unknown-key]: [[entity.book.edge]] has no key `toward`
       14 │ toward  = "select id from book where publisher_id in $keys"
@@ -133,14 +133,14 @@ fn an_unknown_section_gets_the_nearest_right_word() {
          │                                                               ^^^^^^^
          = help: add a section [sink.books]
     "#);
-    insta::assert_snapshot!(said("[cluster]\nsize = 3\n"), @r#"
+    insta::assert_snapshot!(report_text("[cluster]\nsize = 3\n"), @r#"
     honeyflow.toml:1:2: error[unknown-section]: there is no section [cluster]
        1 │ [cluster]
          │  ^^^^^^^
          = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [cassandra], [workflow], [limit]
     "#);
-    insta::assert_snapshot!(said("listen = \"127.0.0.1:80\"\n"), @r#"
-    honeyflow.toml:1:1: error[unknown-section]: `listen` stands outside of any section
+    insta::assert_snapshot!(report_text("listen = \"127.0.0.1:80\"\n"), @r#"
+    honeyflow.toml:1:1: error[unknown-section]: `listen` is outside of any section
        1 │ listen = "127.0.0.1:80"
          │ ^^^^^^
          = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [cassandra], [workflow], [limit]
@@ -155,16 +155,16 @@ fn a_wrong_type_says_what_is_expected() {
          │            ^^^^
          = help: write ["id"]
     "#);
-    insta::assert_snapshot!(said("[engine]\nmax-runs = \"many\"\npoll-rows = 0\n"), @r#"
+    insta::assert_snapshot!(report_text("[engine]\nmax-runs = \"many\"\npoll-rows = 0\n"), @r#"
     honeyflow.toml:2:12: error[wrong-type]: `max-runs` must be a whole number, this is a text
        2 │ max-runs = "many"
          │            ^^^^^^
 
-    honeyflow.toml:3:13: error[out-of-range]: `poll-rows` is from 1 to 100000, not 0
+    honeyflow.toml:3:13: error[out-of-range]: `poll-rows` must be from 1 to 100000, not 0
        3 │ poll-rows = 0
          │             ^
     "#);
-    insta::assert_snapshot!(said("[source]\nurl = \"sqlite:shop.db\"\n"), @r#"
+    insta::assert_snapshot!(report_text("[source]\nurl = \"sqlite:shop.db\"\n"), @r#"
     honeyflow.toml:2:1: error[missing-name]: [source] needs a name: `url` is a key of the source
        2 │ url = "sqlite:shop.db"
          │ ^^^
@@ -180,7 +180,7 @@ fn a_wrong_type_says_what_is_expected() {
 
 #[test]
 fn a_bad_unit_shows_good_ones() {
-    insta::assert_snapshot!(said("[node]\ndrain = \"5 sec\"\n[limit.api]\nrate = \"500 per s\"\n"), @r#"
+    insta::assert_snapshot!(report_text("[node]\ndrain = \"5 sec\"\n[limit.api]\nrate = \"500 per s\"\n"), @r#"
     honeyflow.toml:2:9: error[bad-unit]: `5 sec` is not a duration
        2 │ drain = "5 sec"
          │         ^^^^^^^
@@ -220,7 +220,7 @@ fn names_that_do_not_exist_get_the_nearest_one() {
     honeyflow.toml:21:35: error[unknown-entity]: there is no [entity.novel]
       21 │ on = [{ source = "shop", entity = "novel" }]
          │                                   ^^^^^^^
-         = help: there is `book`
+         = help: available: `book`
     "#);
     insta::assert_snapshot!(broken(r#"source   = "shop""#, r#"source   = "shpo""#), @r#"
     honeyflow.toml:5:12: error[unknown-source]: there is no [source.shpo]
@@ -239,13 +239,13 @@ fn names_that_do_not_exist_get_the_nearest_one() {
 #[test]
 fn a_statement_without_keys_is_refused() {
     insta::assert_snapshot!(broken(" where b.id in $keys", ""), @r#"
-    honeyflow.toml:9:12: error[no-keys]: the statement does not ask for `$keys`: it would read the whole table for every batch
+    honeyflow.toml:9:12: error[no-keys]: the statement does not contain `$keys`: it would read the whole table for every batch
        9 │ document = "select b.id, b.title, p.name as publisher from book b left join publisher p on p.id = b.publisher_id"
          │            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
          = help: `$keys` stands for the keys of the batch: … where id in $keys
     "#);
     insta::assert_snapshot!(broken("where publisher_id in $keys", "-- where publisher_id in $keys"), @r#"
-    honeyflow.toml:14:11: error[no-keys]: the statement does not ask for `$keys`: it would read the whole table for every batch
+    honeyflow.toml:14:11: error[no-keys]: the statement does not contain `$keys`: it would read the whole table for every batch
       14 │ to      = "select id from book -- where publisher_id in $keys"
          │           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
          = help: `$keys` stands for the keys of the batch: … where author_id in $keys
@@ -254,17 +254,17 @@ fn a_statement_without_keys_is_refused() {
 
 #[test]
 fn se_20_a_secret_in_the_file_is_an_error_and_is_not_shown() {
-    let said = broken("sqlite:shop.db", "postgres://shop:canary@db/shop");
-    assert!(!said.contains("canary"));
-    insta::assert_snapshot!(said, @r#"
-    honeyflow.toml:2:7: error[secret-inline]: a password stands in the file
+    let shown = broken("sqlite:shop.db", "postgres://shop:canary@db/shop");
+    assert!(!shown.contains("canary"));
+    insta::assert_snapshot!(shown, @r#"
+    honeyflow.toml:2:7: error[secret-inline]: the file contains a password
        2 │ url = "***"
          │       ^^^^^
-         = help: put the address into the environment or a file of its own, and name it: url = "env:DATABASE_URL" or url = "file:database-url"
+         = help: put the address into an environment variable or a separate file, and refer to it: url = "env:DATABASE_URL" or url = "file:database-url"
     "#);
     let json = loaded(&GOOD.replace("tantivy:books", "https://u:canary@search:9200")).report(Vec::new()).json();
     assert!(!json.to_string().contains("canary"));
-    // also where something else is wrong with the line
+    // Nor is it shown if the line has another mistake.
     for with in ["url = postgres://shop:canary@db/shop", "ulr = \"postgres://shop:canary@db/shop\""] {
         assert!(!broken("url = \"sqlite:shop.db\"", with).contains("canary"));
     }
@@ -281,7 +281,7 @@ fn a_bad_name_shows_a_good_one() {
     honeyflow.toml:23:63: error[unknown-sink]: there is no [sink.books]
       23 │ step.index = { use = "search.index", needs = ["load"], into = "books" }
          │                                                               ^^^^^^^
-         = help: there is `Books-1`
+         = help: available: `Books-1`
     "#);
     insta::assert_snapshot!(broken("step.index ", "step.\"in dex\" "), @r#"
     honeyflow.toml:23:6: error[bad-name]: `in dex` cannot be the name of a step
@@ -293,20 +293,20 @@ fn a_bad_name_shows_a_good_one() {
 
 #[test]
 fn se_5_an_address_for_others_is_refused() {
-    insta::assert_snapshot!(said("[node]\nlisten = \"0.0.0.0:7171\"\n"), @r#"
+    insta::assert_snapshot!(report_text("[node]\nlisten = \"0.0.0.0:7171\"\n"), @r#"
     honeyflow.toml:2:10: error[open-listen]: 0.0.0.0:7171 can be reached from other machines, and there are neither access tokens nor TLS yet
        2 │ listen = "0.0.0.0:7171"
          │          ^^^^^^^^^^^^^^
-         = help: listen = "127.0.0.1:7171", and a proxy that asks who it is in front of it
+         = help: use listen = "127.0.0.1:7171" behind a proxy that authenticates its users
     "#);
-    insta::assert_snapshot!(said("[node]\nlisten = \"7171\"\n"), @r#"
+    insta::assert_snapshot!(report_text("[node]\nlisten = \"7171\"\n"), @r#"
     honeyflow.toml:2:10: error[bad-address]: `7171` is not an address with a port
        2 │ listen = "7171"
          │          ^^^^^^
          = help: for example 127.0.0.1:7171
     "#);
     for mine in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"] {
-        assert_eq!(said(&format!("[node]\nlisten = {mine:?}\n")), "");
+        assert_eq!(report_text(&format!("[node]\nlisten = {mine:?}\n")), "");
     }
 }
 
@@ -319,23 +319,23 @@ fn se_29_an_index_stays_in_its_folder() {
     honeyflow.toml:17:9: error[bad-url]: `../books` cannot be the name of an index
       17 │ url   = "tantivy:../books"
          │         ^^^^^^^^^^^^^^^^^^
-         = help: letters, digits, `_` and `-`; it lies under the node's data folder: tantivy:books
+         = help: letters, digits, `_` and `-`; the index is in the node's data folder: tantivy:books
     "#);
 }
 
 #[test]
-fn an_edge_leads_somewhere_one_way() {
+fn an_edge_has_exactly_one_of_to_and_key() {
     insta::assert_snapshot!(broken("to      = ", "key = [\"id\"]\nto      = "), @r#"
     honeyflow.toml:11:1: error[bad-edge]: an edge has `to` or `key`, not both
       11 │ [[entity.book.edge]]
          │ ^^^^^^^^^^^^^^^^^^^^
-         = help: `to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key
+         = help: `to` is a statement that returns keys of the entity for keys of the table; `key` names columns that contain the entity's key
     "#);
     insta::assert_snapshot!(broken("to      = \"select id from book where publisher_id in $keys\"", ""), @r#"
     honeyflow.toml:11:1: error[bad-edge]: an edge needs `to` or `key`
       11 │ [[entity.book.edge]]
          │ ^^^^^^^^^^^^^^^^^^^^
-         = help: `to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key
+         = help: `to` is a statement that returns keys of the entity for keys of the table; `key` names columns that contain the entity's key
     "#);
     insta::assert_snapshot!(broken("to      = ", "fan-out = \"shalow\"\nto      = "), @r#"
     honeyflow.toml:14:11: error[bad-value]: `fan-out` cannot be `shalow`
@@ -349,7 +349,7 @@ fn an_edge_leads_somewhere_one_way() {
 fn one_word_does_not_mean_a_table_and_another_entity() {
     let clash = "[entity.publisher]\nsource = \"shop\"\ntable = \"firm\"\nkey = [\"id\"]\ndocument = \"select id from firm where id in $keys\"\n\n[sink.books]";
     insta::assert_snapshot!(broken("[sink.books]", clash), @r#"
-    honeyflow.toml:16:1: error[ambiguous-name]: the entity `publisher` is made of the table `firm`, but bears the name of another captured table (of the entity `book`)
+    honeyflow.toml:16:1: error[ambiguous-name]: the entity `publisher` uses the table `firm`, but has the name of another captured table (of the entity `book`)
       16 │ [entity.publisher]
          │ ^^^^^^^^^^^^^^^^^^
          = help: an event for `publisher` could mean both: give the entity another name
@@ -368,89 +368,89 @@ on = [{ source = "shop", entity = "author" }]
 step.load  = { use = "sql.load" }
 step.index = { use = "search.index", needs = ["load"], into = "books" }
 "#;
-    insta::assert_snapshot!(said(&format!("{GOOD}{second}")), @r#"
+    insta::assert_snapshot!(report_text(&format!("{GOOD}{second}")), @r#"
     honeyflow.toml:23:63: error[same-target]: `index` of [workflow.author] writes documents of another entity into `books`, and their keys may be equal
       23 │ step.index = { use = "search.index", needs = ["load"], into = "books" }
          │                                                               ^^^^^^^
-         = help: a sink for each entity
+         = help: use a sink for each entity
     "#);
 }
 
 #[test]
-fn a_limit_that_nothing_keeps_to_is_said() {
-    insta::assert_snapshot!(said(&format!("{GOOD}[limit.api]\nrate = \"500/s\"\n")), @r#"
-    honeyflow.toml:24:1: warning[unused]: nothing keeps to this limit
+fn an_unused_limit_is_a_warning() {
+    insta::assert_snapshot!(report_text(&format!("{GOOD}[limit.api]\nrate = \"500/s\"\n")), @r#"
+    honeyflow.toml:24:1: warning[unused]: no step uses this limit, nor does [node]
       24 │ [limit.api]
          │ ^^^^^^^^^^^
-         = help: limit = "api" in a step, or under [node] for the door
+         = help: set limit = "api" in a step, or under [node] for the event endpoint
     "#);
-    let at_door = format!("{GOOD}[node]\nlimit = \"api\"\n[limit.api]\nrate = \"500/s\"\n");
-    assert_eq!(said(&at_door), "");
+    let for_endpoint = format!("{GOOD}[node]\nlimit = \"api\"\n[limit.api]\nrate = \"500/s\"\n");
+    assert_eq!(report_text(&for_endpoint), "");
 }
 
 /// HV-65
 #[test]
-fn hv_65_a_limit_too_small_for_batches_is_said_to_be_exact() {
+fn hv_65_a_limit_too_small_for_batches_is_a_warning() {
     let small = format!("{GOOD}[node]\nlimit = \"api\"\n[limit.api]\nrate = \"3/h\"\n");
-    insta::assert_snapshot!(said(&small), @r#"
+    insta::assert_snapshot!(report_text(&small), @r#"
     honeyflow.toml:27:8: warning[exact-limit]: limit api asks the store for every decision: a burst of 3 at this rate is too small for batches
       27 │ rate = "3/h"
          │        ^^^^^
-         = help: mode = "exact" says that this is meant; a larger burst lets nodes draw batches
+         = help: set mode = "exact" if this is intended; a larger burst lets nodes take batches
     "#);
-    assert_eq!(said(&format!("{small}mode = \"exact\"\n")), "");
+    assert_eq!(report_text(&format!("{small}mode = \"exact\"\n")), "");
 }
 
-/// HV-68: how many at once needs nothing else, and is never said to be too small.
+/// HV-68: a concurrency limit needs no other key, and is never reported as too small.
 #[test]
-fn hv_68_a_limit_may_say_how_many_at_once() {
+fn hv_68_a_limit_may_limit_concurrency() {
     let text = format!("{GOOD}[node]\nlimit = \"api\"\n[limit.api]\nconcurrent = 1\nkey = \"x-client\"\n");
-    assert_eq!(said(&text), "");
+    assert_eq!(report_text(&text), "");
     let loaded = loaded(&text);
     let limit = loaded.config.as_ref().and_then(|config| config.limit("api")).expect("a limit");
-    assert_eq!(limit.definition.what, honeyflow_hive::limit::definition::What::Slots { max: 1 });
+    assert_eq!(limit.definition.kind, honeyflow_hive::limit::definition::LimitKind::Slots { max: 1 });
     assert!(limit.key.is_some());
 }
 
 #[test]
-fn limits_say_what_is_wrong_with_them_and_where() {
+fn mistakes_in_limits_are_shown_at_their_place() {
     let says = |lines: &str, wanted: &[&str]| {
-        let said = said(&format!("[node]\nlimit = \"api\"\n{lines}"));
-        wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted} is not in\n{said}"));
+        let shown = report_text(&format!("[node]\nlimit = \"api\"\n{lines}"));
+        wanted.iter().for_each(|wanted| assert!(shown.contains(wanted), "{wanted} is not in\n{shown}"));
     };
     says(
         "[limit.api]\nrate = \"5/m\"\nburst = 0\nkey = \"x client\"\non-outage = \"shut\"\n",
         &[
             "honeyflow.toml:4:8: error[bad-limit]: limit \"5/m\": \"m\" may be a minute or a month",
-            "honeyflow.toml:5:9: error[out-of-range]: `burst` is from 1",
+            "honeyflow.toml:5:9: error[out-of-range]: `burst` must be from 1",
             "honeyflow.toml:6:7: error[bad-value]: `x client` cannot be the name of a request header",
             "honeyflow.toml:7:13: error[bad-value]: `on-outage` cannot be `shut`",
         ],
     );
     says(
         "[limit.api]\nrate = \"5/s burst 5\"\nburst = 3\n",
-        &["5:9: error[bad-limit]: the burst stands in `rate` already"],
+        &["5:9: error[bad-limit]: `rate` already contains a burst"],
     );
     says(
         "[limit.api]\nburst = 3\n",
         &[
             "honeyflow.toml:3:1: error[missing-key]: [limit.api] needs `rate` or `concurrent`",
-            "help: rate = \"500/s\": so many per time; concurrent = 20: so many at once",
+            "help: rate = \"500/s\" limits the number per time; concurrent = 20 limits the number at once",
         ],
     );
     says(
         "[limit.api]\nrate = \"9/s\"\nconcurrent = 4\n",
         &[
-            "honeyflow.toml:5:14: error[bad-limit]: a limit has a `rate` or says how many may be `concurrent`, not both",
-            "help: leave one of them out; the other may be a limit of its own",
+            "honeyflow.toml:5:14: error[bad-limit]: a limit has either `rate` or `concurrent`, not both",
+            "help: remove one of them; use a second limit for the other",
         ],
     );
     says(
         "[limit.api]\nconcurrent = 4\nburst = 3\n",
-        &["honeyflow.toml:5:9: error[bad-limit]: `burst` belongs to `rate`", "help: leave `burst` out"],
+        &["honeyflow.toml:5:9: error[bad-limit]: `burst` belongs to `rate`", "help: remove `burst`"],
     );
     says("[limit.api]\nconcurrent = 4\nmode = \"exact\"\n", &["5:8: error[bad-limit]: `mode` belongs to `rate`"]);
-    says("[limit.api]\nconcurrent = 0\n", &["4:14: error[out-of-range]: `concurrent` is from 1 to 1000000000"]);
+    says("[limit.api]\nconcurrent = 0\n", &["4:14: error[out-of-range]: `concurrent` must be from 1 to 1000000000"]);
     says("[limit.api]\nconcurrent = \"4/s\"\n", &["4:14: error[wrong-type]"]);
     says("[limit.api]\nconcurent = 4\n", &["4:1: error[unknown-key]", "did you mean `concurrent`?"]);
     says("[limit.api]\nrate = \"5/month\"\nburst = 3\n", &["5:9: error[bad-limit]: a calendar quota has no burst"]);
@@ -462,7 +462,7 @@ fn limits_say_what_is_wrong_with_them_and_where() {
 }
 
 #[test]
-fn wf_17_everything_is_said_at_once_in_order_of_place() {
+fn wf_17_all_problems_are_reported_at_once_in_order_of_place() {
     let report =
         loaded("[node]\nlisten = \"0.0.0.0:1\"\ndta = \"x\"\n[sink.s]\nurl = \"nothing\"\n[workflow.w]\non = []\n")
             .report(Vec::new());
@@ -489,23 +489,23 @@ fn wf_17_one_mistake_does_not_hide_another() {
 
 #[test]
 fn se_30_what_steers_a_terminal_is_escaped() {
-    let said = said("[node]\n\"a\\u001b[31m\" = \"\u{202e}\"\n[source.s]\nurl = \"env:X\" # \u{9b}2J\n");
-    assert!(!said.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{said:?}");
+    let shown = report_text("[node]\n\"a\\u001b[31m\" = \"\u{202e}\"\n[source.s]\nurl = \"env:X\" # \u{9b}2J\n");
+    assert!(!shown.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{shown:?}");
 }
 
 #[test]
 fn long_lines_are_shown_around_the_place() {
     let text = format!("[entity.book]\nsource = {{ a = {:?}, columns = 5, b = 1}}\n", "x".repeat(400));
-    insta::assert_snapshot!(said(&text), @r#"
+    insta::assert_snapshot!(report_text(&text), @r#"
     honeyflow.toml:1:1: error[missing-key]: [entity.book] needs the key `key`
        1 │ [entity.book]
          │ ^^^^^^^^^^^^^
-         = help: The columns that name a row, in order
+         = help: The columns that identify a row, in order
 
     honeyflow.toml:1:1: error[missing-key]: [entity.book] needs the key `document`
        1 │ [entity.book]
          │ ^^^^^^^^^^^^^
-         = help: The statement that reads documents, for many keys at once: `$keys` stands for the row set of the keys, in `where id in $keys` or `join $keys k on …`
+         = help: The statement that reads documents for many keys at once: `$keys` stands for the row set of the keys, in `where id in $keys` or `join $keys k on …`
 
     honeyflow.toml:2:1: error[wrong-type]: `source` must be a text, this is a table
        2 │ source = { a = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
@@ -533,7 +533,7 @@ fn the_described_keys_of_workflows_and_steps_are_those_that_exist() {
         [(true, keys::WORKFLOW, "[workflow.w]\nKEY = 1\n"), (true, keys::STEP, "[workflow.w.step.s]\nKEY = 1\n")]
     {
         for (name, ..) in described {
-            assert_eq!(!said(&text.replace("KEY", name)).contains("error[unknown-key]"), known, "{name}");
+            assert_eq!(!report_text(&text.replace("KEY", name)).contains("error[unknown-key]"), known, "{name}");
         }
     }
 }
@@ -544,16 +544,16 @@ fn the_reference_is_up_to_date() {
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == reference::markdown(&registry::kinds()),
-        "write it anew: cargo run -- check --reference > docs/reference/configuration.md"
+        "write it again: cargo run -- check --reference > docs/reference/configuration.md"
     );
 }
 
 fn with_hive(text: &str) -> String {
-    said(&format!("[hive]\n{text}\n{GOOD}"))
+    report_text(&format!("[hive]\n{text}\n{GOOD}"))
 }
 
 fn with_node(text: &str) -> String {
-    said(&format!("[node]\n{text}\n{GOOD}"))
+    report_text(&format!("[node]\n{text}\n{GOOD}"))
 }
 
 #[test]
@@ -571,41 +571,41 @@ fn hv_7_the_hive_has_defaults_and_a_fast_profile() {
 #[test]
 fn hv_7_wrong_relations_are_shown_where_they_are_written() {
     insta::assert_snapshot!(with_hive("time-to-live = \"5s\""), @r#"
-    honeyflow.toml:2:16: error[wrong-relation]: `time-to-live` is 5s with a `heartbeat` of 2s: one lost beat would be death
+    honeyflow.toml:2:16: error[wrong-relation]: `time-to-live` is 5s with a `heartbeat` of 2s: one lost heartbeat would expire the node
        2 │ time-to-live = "5s"
          │                ^^^^
-         = help: `time-to-live` is at least three heartbeats
+         = help: use a `time-to-live` of at least three heartbeats
     "#);
     insta::assert_snapshot!(with_hive("heartbeat = \"10ms\""), @r#"
-    honeyflow.toml:2:13: error[wrong-relation]: a heartbeat every 10ms would keep the store busy with nothing else
+    honeyflow.toml:2:13: error[wrong-relation]: a heartbeat every 10ms would overload the store
        2 │ heartbeat = "10ms"
          │             ^^^^^^
-         = help: at least 50ms
+         = help: use at least 50ms
     "#);
     insta::assert_snapshot!(with_hive("heartbeat = \"10s\""), @r#"
-    honeyflow.toml:2:13: error[wrong-relation]: `time-to-live` is 6s with a `heartbeat` of 10s: one lost beat would be death
+    honeyflow.toml:2:13: error[wrong-relation]: `time-to-live` is 6s with a `heartbeat` of 10s: one lost heartbeat would expire the node
        2 │ heartbeat = "10s"
          │             ^^^^^
-         = help: `time-to-live` is at least three heartbeats
+         = help: use a `time-to-live` of at least three heartbeats
 
     honeyflow.toml:2:13: error[wrong-relation]: `count-every` is 5s with a `heartbeat` of 10s
        2 │ heartbeat = "10s"
          │             ^^^^^
-         = help: nodes are counted once per heartbeat at most
+         = help: the queen counts at most once per heartbeat
     "#);
     insta::assert_snapshot!(with_hive("engaged-ttl = \"1m\"\ntime-to-live = \"2h\""), @r#"
     honeyflow.toml:2:15: error[wrong-relation]: `engaged-ttl` is 60s with a `heartbeat` of 2s
        2 │ engaged-ttl = "1m"
          │               ^^^^
-         = help: traffic is told with a heartbeat and counts for 30s at most: something between the two
+         = help: use a value between `heartbeat` and 30s: traffic is reported with a heartbeat and counts for at most 30s
 
-    honeyflow.toml:3:16: error[wrong-relation]: with a `time-to-live` of 7200s nobody would take over within the hour
+    honeyflow.toml:3:16: error[wrong-relation]: with a `time-to-live` of 7200s other nodes would not take over within an hour
        3 │ time-to-live = "2h"
          │                ^^^^
-         = help: at most 1h
+         = help: use at most 1h
     "#);
     insta::assert_snapshot!(with_hive("store-budget = 0"), @r#"
-    honeyflow.toml:2:16: error[out-of-range]: `store-budget` is from 1 to 1000000, not 0
+    honeyflow.toml:2:16: error[out-of-range]: `store-budget` must be from 1 to 1000000, not 0
        2 │ store-budget = 0
          │                ^
     "#);
@@ -615,7 +615,7 @@ fn hv_7_wrong_relations_are_shown_where_they_are_written() {
          │           ^^^^^^^
          = help: one of `normal`, `fast`
 
-    honeyflow.toml:3:18: error[out-of-range]: `expected-nodes` is from 1 to 100000, not 0
+    honeyflow.toml:3:18: error[out-of-range]: `expected-nodes` must be from 1 to 100000, not 0
        3 │ expected-nodes = 0
          │                  ^
     "#);
@@ -623,17 +623,17 @@ fn hv_7_wrong_relations_are_shown_where_they_are_written() {
 
 #[test]
 fn hv_7_a_hive_lives_in_a_database_that_this_build_knows() {
-    let told = with_hive("url = \"etcd://somewhere\"");
+    let message = with_hive("url = \"etcd://somewhere\"");
     assert!(
-        told.contains("error[unknown-url]: this build has no hive for `etcd:`") && told.contains("`sqlite:`"),
-        "{told}"
+        message.contains("error[unknown-url]: this build has no hive for `etcd:`") && message.contains("`sqlite:`"),
+        "{message}"
     );
-    let told = with_hive("url = \"postgres://bee:secret@db/shop\"");
-    assert!(told.contains("error[secret-inline]") && !told.contains("bee:secret"), "{told}");
+    let message = with_hive("url = \"postgres://bee:secret@db/shop\"");
+    assert!(message.contains("error[secret-inline]") && !message.contains("bee:secret"), "{message}");
 }
 
 #[test]
-fn ob_67_pins_name_sources_and_shards_that_there_are() {
+fn ob_67_pins_must_name_existing_sources_and_shards() {
     insta::assert_snapshot!(with_node("pin = { shop = \"0-15\", stop = \"0\" }"), @r#"
     honeyflow.toml:2:16: error[out-of-range]: there is no shard 15: the source `shop` has 1, from 0
        2 │ pin = { shop = "0-15", stop = "0" }
@@ -655,7 +655,7 @@ fn ob_67_pins_name_sources_and_shards_that_there_are() {
 }
 
 #[test]
-fn ob_69_roles_are_words() {
+fn ob_69_an_unknown_role_is_an_error() {
     insta::assert_snapshot!(with_node("roles = [\"sources\", \"queen\"]"), @r#"
     honeyflow.toml:2:10: error[bad-value]: there is no role `sources`
        2 │ roles = ["sources", "queen"]
@@ -668,12 +668,12 @@ fn ob_69_roles_are_words() {
 
 #[test]
 fn ob_73_shards_are_a_power_of_two_and_one_on_sqlite() {
-    let told = broken("url = \"sqlite:shop.db\"", "url = \"sqlite:shop.db\"\nshards = 4");
-    assert!(told.contains("error[bad-value]: a SQLite database has one writer at a time"), "{told}");
+    let message = broken("url = \"sqlite:shop.db\"", "url = \"sqlite:shop.db\"\nshards = 4");
+    assert!(message.contains("error[bad-value]: a SQLite database has one writer at a time"), "{message}");
     #[cfg(feature = "postgres")]
     {
-        let told = broken("url = \"sqlite:shop.db\"", "url = \"postgres://db/shop\"\nshards = 60");
-        assert!(told.contains("error[bad-value]: 60 is not a power of two"), "{told}");
+        let message = broken("url = \"sqlite:shop.db\"", "url = \"postgres://db/shop\"\nshards = 60");
+        assert!(message.contains("error[bad-value]: 60 is not a power of two"), "{message}");
         assert_eq!(broken("url = \"sqlite:shop.db\"", "url = \"postgres://db/shop\"\nshards = 128"), "");
     }
 }
@@ -691,7 +691,7 @@ const CQL: &str = "servers = [\"10.0.0.1\"]\n[cassandra.main.cql]\nuser = \"bee\
 #[test]
 fn a_table_is_read_with_the_settings_of_its_pool() {
     let text = with_table(&format!("deadline = \"2s\"\n{CQL}"), "table = \"shop.book\"\ncolumn = { name = \"title\" }");
-    assert_eq!(said(&text), "");
+    assert_eq!(report_text(&text), "");
     let config = loaded(&text).config.expect("no problems");
     let (cluster, table) = (&config.clusters[0], config.sinks[0].table.as_ref().expect("a table"));
     assert_eq!((cluster.pool.name.as_str(), cluster.pool.deadline), ("main", Duration::from_secs(2)));
@@ -711,11 +711,11 @@ fn a_table_is_read_with_the_settings_of_its_pool() {
     assert_eq!((cql.versions, cql.frame_bytes_max), ((4, 4), 1 << 20));
 }
 
-/// PL-60: by line, key and nearest word; PL-61: everything that is wrong with a pool at once.
+/// PL-60: problems have line, key and nearest word; PL-61: all problems of a pool are reported at once.
 #[test]
-fn pl_60_the_section_of_a_pool_is_judged_at_its_place() {
+fn pl_60_problems_of_a_pool_are_shown_at_their_place() {
     let bad = "dedline = \"2s\"\ntries = 99\nport = 1.5\n[cassandra.main.sql]\nuser = \"a\"";
-    insta::assert_snapshot!(said(&with_table(bad, "table = \"shop.book\"")), @r#"
+    insta::assert_snapshot!(report_text(&with_table(bad, "table = \"shop.book\"")), @r#"
     honeyflow.toml:17:1: error[unknown-key]: `dedline` is no setting
       17 │ dedline = "2s"
          │ ^^^^^^^
@@ -734,22 +734,22 @@ fn pl_60_the_section_of_a_pool_is_judged_at_its_place() {
          │                 ^^^
          = help: did you mean `cql`?
     "#);
-    let inline = said(&with_table(&CQL.replace("env:PASSWORD", "canary"), "table = \"book\""));
+    let inline = report_text(&with_table(&CQL.replace("env:PASSWORD", "canary"), "table = \"book\""));
     assert!(inline.contains("error[secret-inline]") && !inline.contains("canary"), "{inline}");
     assert!(inline.contains("`book` does not name keyspace and table"), "{inline}");
     let versions = format!("{CQL}\nlowest-version = 5\nhighest-version = 4\nmax-frame = \"1KiB\"");
-    let versions = said(&with_table(&versions, "table = \"shop.book\""));
+    let versions = report_text(&with_table(&versions, "table = \"shop.book\""));
     for part in ["the highest version, 4, is below the lowest, 5", "`max-frame` is not between"] {
         assert!(versions.contains(part), "{part} in\n{versions}");
     }
     let nowhere = with_table(CQL, "field = { a = \"text\" }").replace("cassandra:main", "cassandra:mian");
-    let nowhere = said(&nowhere);
+    let nowhere = report_text(&nowhere);
     for part in ["needs the key `table`", "`field` is a key of an index, and this is a table", "did you mean `main`?"] {
         assert!(nowhere.contains(part), "{part} in\n{nowhere}");
     }
     let text = with_table(CQL, "table = \"shop.book\"").replace("cassandra.write", "search.index");
-    let kind = said(&text);
+    let kind = report_text(&text);
     assert!(kind.contains("error[wrong-kind]") && kind.contains("use = \"cassandra.write\""), "{kind}");
-    let nobody = said(&with_table(&CQL.replace("user = \"bee\"\n", ""), "table = \"shop.book\""));
-    assert!(nobody.contains("`password` stands here without `user`"), "{nobody}");
+    let no_user = report_text(&with_table(&CQL.replace("user = \"bee\"\n", ""), "table = \"shop.book\""));
+    assert!(no_user.contains("`password` is set without `user`"), "{no_user}");
 }

@@ -1,19 +1,19 @@
 //! The configuration file as a tree in which every value knows its place in the text.
 //!
-//! Reading works on paths (`entity.book.edge[1].to`); only the display asks where a path stands. Whatever cannot be
-//! found is shown at the nearest thing above it that can, so a problem always has a line.
+//! Readers use paths (`entity.book.edge[1].to`); only the display needs the place of a path. A path that does not exist
+//! is shown at its nearest existing parent, so that every problem has a line.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use serde_json::{Map, Value};
 use toml::de::{DeTable, DeValue};
 
-/// Bytes of the text.
+/// A range of bytes in the text.
 pub type Span = Range<usize>;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Node {
-    /// Where its name stands; none for elements of lists and for the whole file.
+    /// The place of its key; none for elements of lists and for the whole file.
     pub key: Option<Span>,
     pub span: Span,
     pub value: Tree,
@@ -32,17 +32,17 @@ pub enum Tree {
 
 /// A place where the text is not TOML.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Broken {
+pub struct SyntaxError {
     pub span: Span,
     pub message: String,
 }
 
-/// The tree, or every place that is not TOML.
-pub fn parse(text: &str) -> Result<Node, Vec<Broken>> {
+/// Parses the text. The error lists every place that is not TOML.
+pub fn parse(text: &str) -> Result<Node, Vec<SyntaxError>> {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut broken: Vec<Broken> = errors
+    let mut broken: Vec<SyntaxError> = errors
         .into_iter()
-        .map(|error| Broken {
+        .map(|error| SyntaxError {
             span: error.span().unwrap_or(text.len()..text.len()),
             message: error.message().to_owned(),
         })
@@ -52,7 +52,7 @@ pub fn parse(text: &str) -> Result<Node, Vec<Broken>> {
     if broken.is_empty() { Ok(root) } else { Err(broken) }
 }
 
-fn from_table(table: DeTable<'_>, broken: &mut Vec<Broken>) -> Tree {
+fn from_table(table: DeTable<'_>, broken: &mut Vec<SyntaxError>) -> Tree {
     let entries = table.into_iter().map(|(key, value)| {
         let place = key.span();
         (key.into_inner().into_owned(), from_value(Some(place), value.span(), value.into_inner(), broken))
@@ -60,7 +60,7 @@ fn from_table(table: DeTable<'_>, broken: &mut Vec<Broken>) -> Tree {
     Tree::Table(entries.collect())
 }
 
-fn from_value(key: Option<Span>, span: Span, value: DeValue<'_>, broken: &mut Vec<Broken>) -> Node {
+fn from_value(key: Option<Span>, span: Span, value: DeValue<'_>, broken: &mut Vec<SyntaxError>) -> Node {
     let value = match value {
         DeValue::String(text) => Tree::Text(text.into_owned()),
         DeValue::Boolean(boolean) => Tree::Boolean(boolean),
@@ -72,7 +72,7 @@ fn from_value(key: Option<Span>, span: Span, value: DeValue<'_>, broken: &mut Ve
         }
         DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix()).map_or_else(
             |_| {
-                broken.push(Broken { span: span.clone(), message: "a number this large cannot be read".to_owned() });
+                broken.push(SyntaxError { span: span.clone(), message: "this number is too large".to_owned() });
                 Tree::Integer(0)
             },
             Tree::Integer,
@@ -108,7 +108,7 @@ impl Node {
         self.table()?.get(key)
     }
 
-    /// What people call it: "a text", "a list".
+    /// The type of the value in words: "a text", "a list".
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Tree::Text(_) => "a text",
@@ -121,7 +121,7 @@ impl Node {
         }
     }
 
-    /// The node at `path`, or the nearest above it; whether it is the node itself.
+    /// Returns the node at `path` and true, or its nearest existing parent and false.
     pub fn find(&self, path: &str) -> (&Node, bool) {
         let mut node = self;
         let mut rest = path;
@@ -137,7 +137,7 @@ impl Node {
 
     fn child<'a, 'p>(&'a self, path: &'p str) -> Option<(&'a Node, &'p str)> {
         match &self.value {
-            // keys may contain dots, if quoted: the longest one that fits is meant
+            // Quoted keys may contain dots: take the longest key that matches.
             Tree::Table(entries) => entries
                 .iter()
                 .filter_map(|(name, node)| {

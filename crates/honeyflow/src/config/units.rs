@@ -1,4 +1,4 @@
-//! Values with units, as people write them: `"5s"`, `"8MiB"`.
+//! Parses and formats values with units: `"5s"`, `"8MiB"`.
 
 pub use honeyflow_workflow::duration::{parse as duration, text as duration_text};
 

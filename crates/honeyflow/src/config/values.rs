@@ -1,5 +1,5 @@
-//! Reads one table of the file by its description in [`super::keys`]: unknown keys, wrong types, bad units, missing
-//! keys and defaults are handled here once, for every section.
+//! Reads one table of the file according to its description in [`super::keys`]. Unknown keys, wrong types, bad units,
+//! missing keys and defaults are handled here once, for all sections.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,8 +17,9 @@ use super::{
     tree::{self, Node, Tree},
     units,
 };
+use crate::codes;
 
-/// What was read; a key that could not be read is absent, and its problem is reported.
+/// The values of one table. A key that could not be read is absent, and its problem has been reported.
 pub struct Values<'a> {
     path: String,
     read: HashMap<&'static str, Value>,
@@ -34,12 +35,12 @@ enum Value {
     Rate(Quota),
     Address(SocketAddr),
     Boolean(bool),
-    /// Read further by whoever asks: [`Values::node`].
+    /// A nested table or list; the caller reads it with [`Values::node`].
     Nested,
 }
 
 impl<'a> Values<'a> {
-    /// `node`: none if the section is not in the file; then every key has its default.
+    /// Reads the table. `node` is none if the file has no such section; then every key has its default.
     pub fn read(node: Option<&'a Node>, keys: &'static [Key], path: &str, problems: &mut Vec<Problem>) -> Values<'a> {
         let mut values = Values { path: path.to_owned(), read: HashMap::new(), nodes: None };
         if let Some(node) = node {
@@ -71,13 +72,15 @@ impl<'a> Values<'a> {
             },
             (None, Presence::Default(written)) => drop(self.read.insert(key.name, default_value(key, written))),
             (None, Presence::Required) => {
-                // written wrongly, it has been reported as an unknown key
+                // A misspelt key has been reported as unknown.
                 let misspelt = |name: &String| nearest(name, [key.name]).is_some();
                 if self.nodes.iter().flat_map(|entries| entries.keys()).any(misspelt) {
                     return;
                 }
                 let message = format!("{} needs the key `{}`", heading(&self.path), key.name);
-                problems.push(Problem::error(&*self.path, "missing-key", message).help(first_sentence(key.doc)));
+                problems.push(
+                    Problem::error(&*self.path, codes::problem::MISSING_KEY, message).help(first_sentence(key.doc)),
+                );
             }
             (None, Presence::Optional(_)) => {}
         }
@@ -141,8 +144,10 @@ impl<'a> Values<'a> {
     }
 }
 
+/// Reads a default.
+///
 /// # Panics
-/// If a default of ours cannot be read: a test reads them all.
+/// If the default cannot be read; a test reads all of them.
 fn default_value(key: &'static Key, written: &str) -> Value {
     let text = match key.shape {
         Shape::Count(..) | Shape::Texts | Shape::Fields | Shape::Names | Shape::Boolean => {
@@ -159,8 +164,11 @@ fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
     let text = |expected: &str| node.text().ok_or_else(|| wrong_type(path, expected, node));
     match key.shape {
         Shape::Text | Shape::Path | Shape::Statement => match text("a text")? {
-            "" => Err(Problem::error(path, "empty", format!("`{}` is empty", key.name)).help(first_sentence(key.doc))),
-            text if text.contains('\0') => Err(Problem::error(path, "bad-value", "a NUL character cannot stand here")),
+            "" => Err(Problem::error(path, codes::problem::EMPTY, format!("`{}` is empty", key.name))
+                .help(first_sentence(key.doc))),
+            text if text.contains('\0') => {
+                Err(Problem::error(path, codes::problem::BAD_VALUE, "a NUL character is not allowed here"))
+            }
             text => Ok(Value::Text(text.to_owned())),
         },
         Shape::Url => read_url(text("an address")?, path).map(Value::Text),
@@ -180,13 +188,17 @@ fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
             text.parse().map(Value::Rate).map_err(|failure| bad_rate(path, &failure))
         }
         Shape::Count(from, to) => match node.value {
-            Tree::Integer(number) => u64::try_from(number)
-                .ok()
-                .filter(|number| (from..=to).contains(number))
-                .map(Value::Count)
-                .ok_or_else(|| {
-                    Problem::error(path, "out-of-range", format!("`{}` is from {from} to {to}, not {number}", key.name))
-                }),
+            Tree::Integer(number) => {
+                u64::try_from(number).ok().filter(|number| (from..=to).contains(number)).map(Value::Count).ok_or_else(
+                    || {
+                        Problem::error(
+                            path,
+                            codes::problem::OUT_OF_RANGE,
+                            format!("`{}` must be from {from} to {to}, not {number}", key.name),
+                        )
+                    },
+                )
+            }
             _ => Err(wrong_type(path, "a whole number", node)),
         },
         Shape::Word(words) => {
@@ -197,7 +209,8 @@ fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
             let all = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
             let help = nearest(word, words.iter().copied())
                 .map_or_else(|| format!("one of {all}"), |word| format!("did you mean `{word}`? One of {all}"));
-            Err(Problem::error(path, "bad-value", format!("`{}` cannot be `{word}`", key.name)).help(help))
+            Err(Problem::error(path, codes::problem::BAD_VALUE, format!("`{}` cannot be `{word}`", key.name))
+                .help(help))
         }
         Shape::Texts => read_texts(node, path).map(Value::Texts),
         Shape::Boolean => match node.value {
@@ -219,15 +232,15 @@ fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
     }
 }
 
-/// What is no reference may be the secret itself: it is not shown.
+/// Reads a reference. A value that is not a reference may be the secret itself, so it is not shown.
 fn read_reference(text: &str, key: &Key, path: &str) -> Result<String, Problem> {
     let (kind, place) = text.split_once(':').unwrap_or_default();
     if matches!(kind, "env" | "file") && !place.is_empty() && !text.contains('\0') {
         return Ok(text.to_owned());
     }
-    let message = format!("`{}` is written into the file", key.name);
-    Err(Problem::error(path, "secret-inline", message)
-        .help(format!("name where it is kept: {0} = \"env:NAME\" or {0} = \"file:path\"", key.name)))
+    let message = format!("`{}` is a secret written into the file", key.name);
+    Err(Problem::error(path, codes::problem::SECRET_INLINE, message)
+        .help(format!("use a reference: {0} = \"env:NAME\" or {0} = \"file:path\"", key.name)))
 }
 
 fn read_texts(node: &Node, path: &str) -> Result<Vec<String>, Problem> {
@@ -243,9 +256,9 @@ fn read_texts(node: &Node, path: &str) -> Result<Vec<String>, Problem> {
         let path = format!("{path}[{n}]");
         match item.text() {
             None => return Err(wrong_type(&path, "a text", item)),
-            Some("") => return Err(Problem::error(path, "empty", "an empty text is no name")),
+            Some("") => return Err(Problem::error(path, codes::problem::EMPTY, "the text is empty")),
             Some(text) if texts.iter().any(|other| other == text) => {
-                return Err(Problem::error(path, "duplicate", format!("`{text}` stands here twice")));
+                return Err(Problem::error(path, codes::problem::DUPLICATE, format!("`{text}` is listed twice")));
             }
             Some(text) => texts.push(text.to_owned()),
         }
@@ -255,44 +268,52 @@ fn read_texts(node: &Node, path: &str) -> Result<Vec<String>, Problem> {
 
 fn read_url(text: &str, path: &str) -> Result<String, Problem> {
     if secret::has_password(text) {
-        return Err(Problem::error(path, "secret-inline", "a password stands in the file").help(
-            "put the address into the environment or a file of its own, and name it: url = \"env:DATABASE_URL\" or url = \"file:database-url\"",
+        return Err(Problem::error(path, codes::problem::SECRET_INLINE, "the file contains a password").help(
+            "put the address into an environment variable or a separate file, and refer to it: url = \"env:DATABASE_URL\" or url = \"file:database-url\"",
         ));
     }
     let bad = |message: &str| {
-        Err(Problem::error(path, "bad-url", message)
+        Err(Problem::error(path, codes::problem::BAD_URL, message)
             .help("for example sqlite:shop.db, tantivy:books, env:DATABASE_URL"))
     };
     match text.split_once(':') {
-        None => bad("an address begins with what it leads to, and a colon"),
-        Some((_, "")) => bad("nothing stands behind the colon"),
-        Some(_) if text.contains('\0') => bad("a NUL character cannot stand in an address"),
+        None => bad("an address begins with a scheme and a colon"),
+        Some((_, "")) => bad("the address is empty after the colon"),
+        Some(_) if text.contains('\0') => bad("an address cannot contain a NUL character"),
         Some(_) => Ok(text.to_owned()),
     }
 }
 
-/// Until tokens and TLS exist, whoever reaches the port may do everything: so only this machine may reach it.
+/// Reads the address to listen on. Until tokens and TLS exist, every client that reaches the port has full access, so
+/// only loopback addresses are allowed.
 fn read_address(text: &str, path: &str) -> Result<SocketAddr, Problem> {
     let numeric = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
     let Ok(address) = numeric.parse::<SocketAddr>() else {
-        return Err(Problem::error(path, "bad-address", format!("`{text}` is not an address with a port"))
-            .help("for example 127.0.0.1:7171"));
+        return Err(Problem::error(
+            path,
+            codes::problem::BAD_ADDRESS,
+            format!("`{text}` is not an address with a port"),
+        )
+        .help("for example 127.0.0.1:7171"));
     };
     if !address.ip().is_loopback() {
         let port = address.port();
         return Err(Problem::error(
             path,
-            "open-listen",
+            codes::problem::OPEN_LISTEN,
             format!("{text} can be reached from other machines, and there are neither access tokens nor TLS yet"),
         )
-        .help(format!("listen = \"127.0.0.1:{port}\", and a proxy that asks who it is in front of it")));
+        .help(format!("use listen = \"127.0.0.1:{port}\" behind a proxy that authenticates its users")));
     }
     Ok(address)
 }
 
 pub fn unknown_key(path: &str, name: &str, keys: &[Key]) -> Problem {
-    let problem =
-        Problem::error(format!("{path}.{name}"), "unknown-key", format!("{} has no key `{name}`", heading(path)));
+    let problem = Problem::error(
+        format!("{path}.{name}"),
+        codes::problem::UNKNOWN_KEY,
+        format!("{} has no key `{name}`", heading(path)),
+    );
     let names = || keys.iter().map(|key| key.name);
     match nearest(name, names()) {
         Some(word) => problem.help(format!("did you mean `{word}`?")),
@@ -303,18 +324,18 @@ pub fn unknown_key(path: &str, name: &str, keys: &[Key]) -> Problem {
 
 pub fn wrong_type(path: &str, expected: &str, found: &Node) -> Problem {
     let name = path.rsplit('.').next().unwrap_or(path);
-    Problem::error(path, "wrong-type", format!("`{name}` must be {expected}, this is {}", found.kind()))
+    Problem::error(path, codes::problem::WRONG_TYPE, format!("`{name}` must be {expected}, this is {}", found.kind()))
 }
 
 fn bad_unit(path: &str, text: &str, what: &str, help: &str) -> Problem {
-    Problem::error(path, "bad-unit", format!("`{text}` is not a {what}")).help(help)
+    Problem::error(path, codes::problem::BAD_UNIT, format!("`{text}` is not a {what}")).help(help)
 }
 
-/// What is wrong, then what to write.
+/// Turns the failure into a problem; the part after `; ` becomes the hint.
 fn bad_rate(path: &str, failure: &Failure) -> Problem {
     match failure.message.split_once("; ") {
-        Some((wrong, help)) => Problem::error(path, "bad-limit", wrong).help(help),
-        None => Problem::error(path, "bad-limit", &*failure.message),
+        Some((wrong, help)) => Problem::error(path, codes::problem::BAD_LIMIT, wrong).help(help),
+        None => Problem::error(path, codes::problem::BAD_LIMIT, &*failure.message),
     }
 }
 
@@ -323,7 +344,7 @@ fn first_sentence(doc: &str) -> String {
     doc[..end].trim_end_matches('.').to_owned()
 }
 
-/// As it is written above the keys: `[node]`, `[[entity.book.edge]]`.
+/// The header of the table: `[node]`, `[[entity.book.edge]]`.
 fn heading(path: &str) -> String {
     match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
         Some((list, _)) => format!("[[{list}]]"),

@@ -1,5 +1,6 @@
-//! Random choices from a seed: the same demo every time.
+//! Pseudo-random numbers from a seed, so that every demo with the same seed is the same.
 
+/// A pseudo-random number generator.
 pub struct Dice(u64);
 
 impl Dice {
@@ -14,11 +15,12 @@ impl Dice {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11
     }
 
-    /// From 0, evenly.
+    /// Returns a number from 0 to `bound` − 1, evenly distributed.
     pub fn below(&mut self, bound: i64) -> i64 {
         (self.roll() >> 1).cast_signed() % bound.max(1)
     }
 
+    /// Returns one of the words.
     pub fn word<'a>(&mut self, words: &[&'a str]) -> &'a str {
         words[usize::try_from(self.roll()).unwrap_or(0) % words.len()]
     }

@@ -1,5 +1,5 @@
-//! The proof: every document compared with its row, by SQL written for this purpose and a full scan of the index. It
-//! shares nothing with the pipeline: a proof by the code under test proves nothing.
+//! The proof: compares every document with its row, with separate SQL and a full scan of the index. It shares no code
+//! with the pipeline, because the code under test cannot prove itself.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,6 +9,8 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::codes;
+
 #[derive(Default, Serialize)]
 pub struct Proof {
     pub documents_expected: usize,
@@ -16,7 +18,7 @@ pub struct Proof {
     pub missing: usize,
     pub stale: usize,
     pub unexpected: usize,
-    /// The first few, to look at.
+    /// The first few differences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
 }
@@ -37,8 +39,8 @@ pub async fn prove(database: &std::path::Path, sink: &Arc<dyn Sink>) -> Result<P
     let path = database.to_owned();
     let mut expected = tokio::task::spawn_blocking(move || rows(&path))
         .await
-        .map_err(|_| Failure::fatal("proof", "the proof's query panicked"))?
-        .map_err(|error| Failure::fatal("proof", format!("the shop cannot be read: {error}")))?;
+        .map_err(|_| Failure::fatal(codes::PROOF, "the proof's query panicked"))?
+        .map_err(|error| Failure::fatal(codes::PROOF, format!("cannot read the shop: {error}")))?;
     let mut proof = Proof { documents_expected: expected.len(), ..Proof::default() };
     let mut after = None;
     loop {
@@ -69,7 +71,7 @@ pub async fn prove(database: &std::path::Path, sink: &Arc<dyn Sink>) -> Result<P
     Ok(proof)
 }
 
-/// Every book as it should stand in the index.
+/// Every book as the index should contain it.
 fn rows(database: &std::path::Path) -> rusqlite::Result<HashMap<String, Value>> {
     let db = Connection::open(database)?;
     let mut authors: HashMap<i64, Vec<String>> = HashMap::new();

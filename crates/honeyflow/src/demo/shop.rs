@@ -1,4 +1,4 @@
-//! The bookshop: an ordinary application's database. Nothing in this file knows of Honeyflow.
+//! The bookshop: the database of an ordinary application. Nothing in this file depends on Honeyflow.
 
 use rusqlite::{Connection, params};
 
@@ -7,7 +7,7 @@ use super::dice::Dice;
 pub const PUBLISHERS: i64 = 200;
 pub const AUTHORS: i64 = 2_000;
 pub const BOOKS: i64 = 20_000;
-/// One author of many: renaming them touches more books than fit into one page.
+/// An author of many books: renaming them changes more books than fit into one page of a fan-out.
 pub const PROLIFIC: i64 = 1;
 
 const SCHEMA: &str = "
@@ -31,7 +31,7 @@ pub fn open(path: &std::path::Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Makes the tables and fills them.
+/// Creates the tables and fills them.
 pub fn make(connection: &mut Connection, dice: &mut Dice) -> rusqlite::Result<()> {
     connection.execute_batch(SCHEMA)?;
     let transaction = connection.transaction()?;

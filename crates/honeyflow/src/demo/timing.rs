@@ -1,5 +1,5 @@
-//! How long a change takes from the application's COMMIT to a search that finds it: the sink notes when each book's
-//! revision became searchable.
+//! Measures the time from the application's COMMIT until a search finds the change. A wrapped sink records when each
+//! revision of a book became searchable.
 
 use std::{
     collections::HashMap,
@@ -12,30 +12,31 @@ use honeyflow_event::Key;
 use honeyflow_runtime::Failure;
 use honeyflow_sink::{Cursor, Hit, Outcome, Sink, Stat, Write};
 
-/// A sink that remembers when each (book, revision) was answered.
+/// A sink that records when the write of each (book, revision) was acknowledged.
 pub struct TimedSink {
     sink: Arc<dyn Sink>,
-    seen: Arc<Seen>,
+    seen: Arc<AnswerTimes>,
 }
 
+/// When the sink acknowledged each revision of each book.
 #[derive(Default)]
-pub struct Seen {
+pub struct AnswerTimes {
     revisions: Mutex<HashMap<String, Vec<(i64, Instant)>>>,
 }
 
 impl TimedSink {
-    pub fn new(sink: Arc<dyn Sink>, seen: Arc<Seen>) -> TimedSink {
+    pub fn new(sink: Arc<dyn Sink>, seen: Arc<AnswerTimes>) -> TimedSink {
         TimedSink { sink, seen }
     }
 }
 
-impl Seen {
-    /// Milliseconds per followed commit, sorted.
+impl AnswerTimes {
+    /// The latency of each commit in milliseconds, sorted.
     pub fn latencies(&self, commits: &[(i64, i64, Instant)]) -> Vec<f64> {
         let mut millis: Vec<f64> = commits
             .iter()
             .filter_map(|(book, revision, committed)| {
-                // It may be there before the application was told that its COMMIT has returned.
+                // The write may be acknowledged before COMMIT has returned to the application: count that as zero.
                 let at = self.answered(*book, *revision)?;
                 Some(at.saturating_duration_since(*committed).as_secs_f64() * 1000.0)
             })
@@ -44,7 +45,7 @@ impl Seen {
         millis
     }
 
-    /// When the sink had it, or a newer one.
+    /// When the sink acknowledged this revision of the book, or a newer one.
     pub fn answered(&self, book: i64, revision: i64) -> Option<Instant> {
         let revisions = self.revisions.lock().ok()?;
         // Revisions only grow.
@@ -52,7 +53,7 @@ impl Seen {
     }
 }
 
-/// The value below which `percent` of the sorted ones lie.
+/// The value below which `percent` of the sorted values lie.
 pub fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     let at = (sorted.len() * percent / 100).min(sorted.len().checked_sub(1)?);
     Some(sorted[at])

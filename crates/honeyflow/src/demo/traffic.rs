@@ -1,5 +1,5 @@
-//! The application at work: inserts, updates, deletes, renames that touch many books, and transactions that are rolled
-//! back. It only knows its own tables.
+//! The traffic of the demo's application: inserts, updates, deletes, renames that change many books, and transactions
+//! that are rolled back. The application knows only its own tables.
 
 use std::{
     sync::{
@@ -13,17 +13,17 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{dice::Dice, shop};
 
-/// What has been done so far; read while the application goes on.
+/// The counters of the application; other threads read them while it runs.
 #[derive(Default)]
 pub struct Tally {
     pub committed: AtomicU64,
     pub rolled_back: AtomicU64,
-    /// (book, revision, when COMMIT returned): to be found in the sink.
+    /// Book, revision and the time when COMMIT returned, of each change that can be followed to the sink.
     pub commits: Mutex<Vec<(i64, i64, Instant)>>,
     pub stop: AtomicBool,
 }
 
-/// Applies changes until there are `count` committed ones, or until told to stop; `pause` lies between them.
+/// Makes changes until `count` are committed, or until `stop` is set, with a `pause` between them.
 pub fn run(
     connection: &mut Connection,
     dice: &mut Dice,
@@ -56,7 +56,7 @@ pub fn run(
     Ok(())
 }
 
-/// One change. Returns the book and its revision if the change can be followed to the index.
+/// Makes one change. Returns the book and its revision if the change can be followed to the index.
 fn change(db: &Connection, dice: &mut Dice, highest: &mut i64) -> rusqlite::Result<Option<(i64, i64)>> {
     let any_book = |dice: &mut Dice, highest: i64| 1 + dice.below(highest);
     match dice.below(100) {

@@ -1,24 +1,25 @@
-//! What a column holds, by its declared type, its name and, since SQLite enforces neither, a look at its rows.
+//! Determines the class of a column from its declared type, its name and, because SQLite does not enforce types, its
+//! rows.
 
 use honeyflow_store::catalogue::{Column, Table};
 
-use super::{Look, names};
+use super::{RowInspector, names};
 use crate::config::FieldType;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     Field(FieldType),
-    /// Text that is JSON.
+    /// A text that contains JSON.
     Json,
     Blob,
 }
 
-pub fn class(table: &Table, column: &Column, look: &dyn Look) -> Class {
+pub fn class(table: &Table, column: &Column, rows: &dyn RowInspector) -> Class {
     let declared = declared(column);
     match declared {
-        // any value fits these
+        // Every value fits these classes.
         Class::Blob | Class::Field(FieldType::Text | FieldType::Keyword) => declared,
-        _ if look.fits(table, &column.name, declared) => declared,
+        _ if rows.fits(table, &column.name, declared) => declared,
         Class::Json => Class::Field(FieldType::Text),
         Class::Field(_) => Class::Field(FieldType::Keyword),
     }

@@ -1,28 +1,28 @@
-//! What a document holds of other tables: the names of its parents, and lists through link tables. Each brings the
-//! edges along which a change over there finds its way back.
+//! Embeds other tables in a document: the names of its parents, and lists through link tables. Each embedded table gets
+//! the edges by which its changes update the document.
 
 use honeyflow_store::{
     Catalogue,
     catalogue::{Column, ForeignKey, Table},
 };
 
-use super::{By, Draft, Edge, Look, Schema, Skipped, names, names::Titles, sql, unfit_key};
+use super::{Draft, Edge, EdgeBy, RowInspector, Schema, SkippedItem, names, names::Titles, sql, unfit_key};
 use crate::config::FieldType;
 
-/// A row that another one names by a foreign key.
+/// A table to which a foreign key refers.
 pub struct Parent<'a> {
     table: &'a Table,
     titles: Titles<'a>,
-    /// Columns of the child, in the order of the parent's key.
+    /// The foreign key's columns in the child, in the order of the parent's key.
     columns: Vec<String>,
     base: String,
 }
 
-/// Two foreign keys and little else.
+/// A link table: two foreign keys and at most two other columns.
 pub struct Link<'a> {
     pub table: &'a Table,
     pub ends: [End<'a>; 2],
-    /// Nothing but the link: the table is no entity of its own.
+    /// The table contains only the link, so it does not become an entity.
     pub bare: bool,
     position: Option<&'a Column>,
 }
@@ -31,12 +31,12 @@ pub struct End<'a> {
     pub table: String,
     titles: Titles<'a>,
     key: Vec<String>,
-    /// Columns of the link table, in the order of the key.
+    /// The foreign key's columns in the link table, in the order of the key.
     columns: Vec<String>,
     base: String,
 }
 
-/// Columns of the foreign key in the order of the parent's primary key, if that is what it refers to.
+/// The columns of the foreign key in the order of the parent's primary key; none if it refers to other columns.
 fn by_primary_key(key: &ForeignKey, parent: &Table) -> Option<Vec<String>> {
     let primary = parent.primary_key();
     if primary.is_empty() || primary.len() != key.columns.len() {
@@ -58,29 +58,29 @@ fn base(key: &ForeignKey, parent: &Table) -> String {
     }
 }
 
-pub(crate) fn parents_of<'a>(schema: &Schema<'a>, table: &Table, skipped: &mut Vec<Skipped>) -> Vec<Parent<'a>> {
+pub(crate) fn parents_of<'a>(schema: &Schema<'a>, table: &Table, skipped: &mut Vec<SkippedItem>) -> Vec<Parent<'a>> {
     let mut parents = Vec::new();
-    // in the order of the table's columns, which people know
+    // In the order of the table's columns, because that order is familiar to its users.
     let place = |key: &&ForeignKey| table.columns.iter().position(|column| key.columns.contains(&column.name));
     let mut keys: Vec<&ForeignKey> = table.foreign_keys.iter().collect();
     keys.sort_by_key(place);
     for key in keys {
         let mut skip =
-            |why: String| skipped.push(Skipped { what: format!("{}.{}", table.name, key.columns.join(", ")), why });
+            |why: String| skipped.push(SkippedItem { what: format!("{}.{}", table.name, key.columns.join(", ")), why });
         let Some(parent) = schema.catalogue.table(&key.table) else {
-            skip(format!("it refers to a table that is not there: {}", key.table));
+            skip(format!("it refers to a table that does not exist: {}", key.table));
             continue;
         };
         let Some(columns) = by_primary_key(key, parent) else {
             skip(format!("it does not refer to the primary key of {}", parent.name));
             continue;
         };
-        if let Some(why) = unfit_key(parent, schema.look) {
+        if let Some(why) = unfit_key(parent, schema.rows) {
             skip(why);
             continue;
         }
         let titles = names::titles(parent);
-        // a parent without a name has nothing to embed; its key is in the child already
+        // A parent without a name has nothing to embed; its key is already in the child.
         if !titles.columns.is_empty() {
             parents.push(Parent { table: parent, titles, columns, base: base(key, parent) });
         }
@@ -96,9 +96,9 @@ impl Parent<'_> {
         let name = sql::identifier(&self.table.name);
         draft.joins.push(format!("left join {name} {alias} on {}", sql::equal(&alias, &key, &own, &self.columns)));
         for title in &self.titles.columns {
-            let whole = self.titles.whole && draft.taken.is_free(&self.base);
+            let whole = self.titles.whole && draft.field_names.is_free(&self.base);
             let wanted = if whole { self.base.clone() } else { format!("{}_{}", self.base, names::plain(&title.name)) };
-            let field = draft.taken.free(&wanted);
+            let field = draft.field_names.reserve(&wanted);
             draft.select.push(format!("{alias}.{} as {}", sql::identifier(&title.name), sql::identifier(&field)));
             draft.fields.push((field, FieldType::Text));
         }
@@ -106,20 +106,20 @@ impl Parent<'_> {
         draft.edges.push(Edge {
             table: self.table.name.clone(),
             columns: names_of(&self.titles.columns),
-            by: By::To(sql::reached(&child.name, &child_key, &self.columns, &key)),
-            why: format!("its {} stands in these documents", names_of(&self.titles.columns).join(", ")),
+            by: EdgeBy::To(sql::reached(&child.name, &child_key, &self.columns, &key)),
+            why: format!("its {} is part of these documents", names_of(&self.titles.columns).join(", ")),
         });
     }
 }
 
-pub fn links_of<'a>(catalogue: &'a Catalogue, look: &dyn Look) -> Vec<Link<'a>> {
-    catalogue.tables.iter().filter_map(|table| link_of(catalogue, table, look)).collect()
+pub fn links_of<'a>(catalogue: &'a Catalogue, rows: &dyn RowInspector) -> Vec<Link<'a>> {
+    catalogue.tables.iter().filter_map(|table| link_of(catalogue, table, rows)).collect()
 }
 
-/// Beyond the two foreign keys a link may say a little more: a position, a role.
+/// A link table may have a few columns besides the two foreign keys, such as a position or a role.
 const OTHER_COLUMNS_MAX: usize = 2;
 
-fn link_of<'a>(catalogue: &'a Catalogue, table: &'a Table, look: &dyn Look) -> Option<Link<'a>> {
+fn link_of<'a>(catalogue: &'a Catalogue, table: &'a Table, rows: &dyn RowInspector) -> Option<Link<'a>> {
     let [one, other] = &table.foreign_keys[..] else { return None };
     let linking: Vec<&String> = one.columns.iter().chain(&other.columns).collect();
     let key: Vec<&str> = table.primary_key().iter().map(|column| column.name.as_str()).collect();
@@ -136,11 +136,11 @@ fn link_of<'a>(catalogue: &'a Catalogue, table: &'a Table, look: &dyn Look) -> O
         .filter(|column| !own_number || column.key_position.is_none())
         .collect();
     let keyed = same(&key) || (own_number && (unique || others.is_empty())) || (key.is_empty() && others.is_empty());
-    if table.view || !keyed || others.len() > OTHER_COLUMNS_MAX || unfit_key(table, look).is_some() {
+    if table.view || !keyed || others.len() > OTHER_COLUMNS_MAX || unfit_key(table, rows).is_some() {
         return None;
     }
     let end = |key: &ForeignKey| {
-        let end = catalogue.table(&key.table).filter(|end| unfit_key(end, look).is_none())?;
+        let end = catalogue.table(&key.table).filter(|end| unfit_key(end, rows).is_none())?;
         Some(End {
             table: end.name.clone(),
             titles: names::titles(end),
@@ -156,7 +156,7 @@ fn link_of<'a>(catalogue: &'a Catalogue, table: &'a Table, look: &dyn Look) -> O
 }
 
 impl Link<'_> {
-    /// If `table` is at one end, a list of what is at the other.
+    /// If `table` is at one end of the link, embeds a list of the rows at the other end.
     pub fn embed(&self, table: &Table, draft: &mut Draft) {
         for (here, there) in [(0, 1), (1, 0)] {
             let (here, there) = (&self.ends[here], &self.ends[there]);
@@ -176,12 +176,12 @@ impl Link<'_> {
             [only] => only.clone(),
             several => format!("concat_ws(' ', {})", several.join(", ")),
         };
-        // the same rows must give the same list every time
+        // The same rows must always give the same list.
         let order = match self.position {
             Some(position) => format!("{link}.{}, {value}", sql::identifier(&position.name)),
             None => value.clone(),
         };
-        let field = draft.taken.free(&names::plural(&there.base));
+        let field = draft.field_names.reserve(&names::plural(&there.base));
         draft.select.push(format!(
             "(select json_group_array({value} order by {order})\n          from {} {link} join {} {far} on {} where {}) as {}",
             sql::identifier(&self.table.name),
@@ -196,14 +196,14 @@ impl Link<'_> {
         draft.edges.push(Edge {
             table: self.table.name.clone(),
             columns: used.filter(|column| !here.columns.contains(column)).collect(),
-            by: By::Key(here.columns.clone()),
-            why: format!("a row here puts something into the list `{field}`: it names the document itself"),
+            by: EdgeBy::Key(here.columns.clone()),
+            why: format!("a row of this table adds to the list `{field}` and contains the key of the document"),
         });
         draft.edges.push(Edge {
             table: there.table.clone(),
             columns: names_of(&there.titles.columns),
-            by: By::To(sql::reached(&self.table.name, &here.columns, &there.columns, &there.key)),
-            why: format!("its {} stands in the list `{field}`", names_of(&there.titles.columns).join(", ")),
+            by: EdgeBy::To(sql::reached(&self.table.name, &here.columns, &there.columns, &there.key)),
+            why: format!("its {} is part of the list `{field}`", names_of(&there.titles.columns).join(", ")),
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Names that people would have chosen: of entities, fields, aliases. And what a name says about its column.
+//! Chooses readable names for entities, fields and aliases, and guesses from a name what its column contains.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use honeyflow_store::{
 use super::column::is_text;
 use crate::config::name_of;
 
-/// A name for each table, all different. No entity bears the name of another table: events name both.
+/// A name for each table, all different. No entity gets the name of another table, because events may name both.
 pub fn of_tables(tables: &[&Table], catalogue: &Catalogue) -> Vec<String> {
     let foreign = |name: &str, own: &Table| {
         catalogue.table(name).is_some_and(|table| !table.name.eq_ignore_ascii_case(&own.name))
@@ -30,20 +30,20 @@ pub fn of_tables(tables: &[&Table], catalogue: &Catalogue) -> Vec<String> {
     names
 }
 
-/// Names of a document's fields, each once.
-pub struct Taken(HashSet<String>);
+/// The names of a document's fields, which must be unique.
+pub struct FieldNames(HashSet<String>);
 
-impl Taken {
-    pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> Taken {
-        Taken(names.map(str::to_ascii_lowercase).collect())
+impl FieldNames {
+    pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> FieldNames {
+        FieldNames(names.map(str::to_ascii_lowercase).collect())
     }
 
     pub fn is_free(&self, name: &str) -> bool {
         !self.0.contains(&name.to_ascii_lowercase())
     }
 
-    /// The name, or the name with a number.
-    pub fn free(&mut self, wanted: &str) -> String {
+    /// Reserves the name, or the name with a number if it is already in use.
+    pub fn reserve(&mut self, wanted: &str) -> String {
         let mut name = wanted.to_owned();
         let mut number = 2;
         while !self.0.insert(name.to_ascii_lowercase()) {
@@ -54,7 +54,7 @@ impl Taken {
     }
 }
 
-/// Short names of tables in a statement: initials, numbered where they meet.
+/// Short names of tables in a statement: initials, with a number if they are in use.
 pub struct Aliases {
     pub own: String,
     used: HashSet<String>,
@@ -62,7 +62,7 @@ pub struct Aliases {
 
 impl Aliases {
     pub fn new(table: &str) -> Aliases {
-        // `k` is the row set of the keys
+        // `k` is reserved for the row set of the keys.
         let mut aliases = Aliases { own: String::new(), used: HashSet::from(["k".to_owned()]) };
         aliases.own = aliases.next(table);
         aliases
@@ -81,7 +81,7 @@ impl Aliases {
     }
 }
 
-/// Usable as the name of a field and in expressions, as it is.
+/// Whether the name can be used unchanged as a field name and in expressions.
 pub fn is_plain(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -112,17 +112,17 @@ pub fn plural(name: &str) -> String {
     }
 }
 
-/// Columns of a row without a name that tell people most about it.
+/// Maximum number of text columns that describe a row without a name.
 const TEXTS_MAX: usize = 3;
 
-/// What people call a row.
+/// The columns that name a row for people.
 pub struct Titles<'a> {
     pub columns: Vec<&'a Column>,
-    /// It has one name, which can stand for the row.
+    /// There is one name, which can represent the row.
     pub whole: bool,
 }
 
-/// The columns by which people know a row: its name or title, its first and last name, or what texts it has.
+/// Finds the columns that name a row: its name or title, its first and last name, or its first text columns.
 pub fn titles(table: &Table) -> Titles<'_> {
     const NAMES: [&str; 6] = ["name", "title", "label", "display_name", "full_name", "fullname"];
     const CALLED: [&str; 6] = ["username", "user_name", "subject", "email", "code", "sku"];
@@ -151,7 +151,7 @@ pub fn titles(table: &Table) -> Titles<'_> {
     Titles { columns: texts.into_iter().take(TEXTS_MAX).collect(), whole: false }
 }
 
-/// Words of a name: `postalCode` and `postal_code` are the same.
+/// The words of a name: `postalCode` and `postal_code` give the same words.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut lower_before = false;
@@ -170,7 +170,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Looked up as a whole, not by its words.
+/// Whether the column contains codes, which are searched as a whole, not by words.
 pub fn is_code(name: &str) -> bool {
     const CODES: [&str; 28] = [
         "isbn", "issn", "ean", "sku", "code", "email", "mail", "status", "state", "type", "kind", "country",
@@ -187,13 +187,13 @@ pub fn is_secret(name: &str) -> bool {
         || words.windows(2).any(|pair| matches!([&*pair[0], &*pair[1]], ["api" | "private", "key"]))
 }
 
-/// A column that puts the rows of a link table into an order.
+/// Whether the column orders the rows of a link table.
 pub fn is_position(name: &str) -> bool {
     const POSITIONS: [&str; 9] = ["position", "pos", "sort", "order", "ordinal", "rank", "seq", "sequence", "idx"];
     words(name).iter().any(|word| POSITIONS.contains(&word.as_str()))
 }
 
-/// Tables by which migration tools remember what they have done.
+/// Whether the table belongs to a migration tool.
 pub fn is_bookkeeping(name: &str) -> bool {
     const TABLES: [&str; 11] = [
         "schema_migrations",

@@ -1,17 +1,17 @@
-//! The statements of a proposal.
+//! Writes the SQL statements of a proposal.
 
 use honeyflow_store::catalogue::Table;
 
 use super::Draft;
 
-/// Quoted only where needed, so that people can read it.
+/// The identifier, quoted only where needed, so that the statement stays readable.
 pub fn identifier(name: &str) -> String {
     let plain = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if plain && !is_keyword(name) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// What SQLite, PostgreSQL or MySQL may take for something else.
+/// Whether the name is a keyword of SQLite, PostgreSQL or MySQL.
 pub fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(&name.to_ascii_lowercase().as_str())
 }
@@ -205,7 +205,8 @@ pub fn list(prefix: &str, columns: &[String]) -> String {
     columns.iter().map(|column| format!("{prefix}{}", identifier(column))).collect::<Vec<_>>().join(", ")
 }
 
-/// Keys of `table` (its columns `result`) whose columns `by` are among the keys, which are called `keys`.
+/// The statement that returns the columns `result` of `table` for the rows whose columns `by` are among `$keys`. The
+/// parts of `$keys` have the names `keys`.
 pub fn reached(table: &str, result: &[String], by: &[String], keys: &[String]) -> String {
     let name = identifier(table);
     match by {
@@ -227,7 +228,7 @@ pub(crate) fn document(table: &Table, draft: &Draft) -> String {
     let mut text = format!("  select {}", wrapped(&draft.select));
     text.push_str(&format!("\n  from {} {own}", identifier(&table.name)));
     if key.len() > 1 {
-        // a row value `in` would use only the first column of the index
+        // A row value with `in` would use only the first column of the index.
         text.push_str(&format!("\n  join $keys k on {}", equal("k", &key, own, &key)));
     }
     for join in &draft.joins {
@@ -239,7 +240,7 @@ pub(crate) fn document(table: &Table, draft: &Draft) -> String {
     text
 }
 
-/// The select list over lines of bearable length.
+/// The select list, wrapped at 110 columns.
 fn wrapped(items: &[String]) -> String {
     const LINE_MAX: usize = 110;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Proposals for real schemas: what is written must be read, fit the database it came from, and read well.
+//! Proposals for real schemas: the written file must be valid, fit its database, and be readable.
 
 use super::{
     Proposal,
@@ -10,13 +10,14 @@ use crate::{
     registry::{self, Database},
 };
 
-struct Tried {
+struct TriedSchema {
     proposal: Proposal,
     page: String,
 }
 
-/// Makes the database, proposes, writes, reads, and holds it against the database. Only warnings named may remain.
-fn try_schema(schema: &str, warnings: &[&str]) -> Tried {
+/// Creates the database, writes the proposal, reads it and checks it against the database. Only the given warnings may
+/// remain.
+fn try_schema(schema: &str, warnings: &[&str]) -> TriedSchema {
     let folder = tempfile::tempdir().unwrap();
     let connection = rusqlite::Connection::open(folder.path().join("shop.db")).unwrap();
     connection.execute_batch(schema).unwrap();
@@ -40,15 +41,15 @@ fn try_schema(schema: &str, warnings: &[&str]) -> Tried {
             codes.as_array().unwrap().iter().filter_map(|problem| problem["code"].as_str()).collect();
         assert_eq!(codes, warnings, "{page}\n{}", report.text(false));
         assert_eq!(examined.bound.len(), proposal.entities.len());
-        Tried { proposal, page }
+        TriedSchema { proposal, page }
     })
 }
 
-fn document(tried: &Tried, entity: &str) -> String {
+fn document(tried: &TriedSchema, entity: &str) -> String {
     tried.proposal.entities.iter().find(|found| found.name == entity).unwrap().document.clone()
 }
 
-fn skipped(tried: &Tried) -> String {
+fn skipped(tried: &TriedSchema) -> String {
     tried.proposal.skipped.iter().map(|skipped| format!("{}: {}\n", skipped.what, skipped.why)).collect()
 }
 
@@ -67,26 +68,26 @@ const SHOP: &str = "
 fn ob_25_a_shop_becomes_a_readable_file() {
     let tried = try_schema(SHOP, &[]);
     insta::assert_snapshot!(tried.page, @r#"
-    # Written by `honeyflow init sqlite:shop.db`. It is yours: change what you like, `honeyflow check` tells whether it still fits.
+    # Written by `honeyflow init sqlite:shop.db`. Edit it freely; `honeyflow check` checks it against the database.
     # All keys: docs/reference/configuration.md
 
     [node]
-    data   = "data"              # the indexes lie here
-    listen = "127.0.0.1:7171"    # dashboard and API, for this machine only
+    data   = "data"              # folder of the indexes
+    listen = "127.0.0.1:7171"    # dashboard and API, reachable from this machine only
 
-    # Where events come from. Triggers write each change into the table honeyflow_outbox, in the same transaction.
+    # The source of events. Triggers write each change into the table honeyflow_outbox, in the same transaction.
     [source.shop]
     url = "sqlite:shop.db"
 
 
     # ------------------------------------------------------------------------------
-    # author: what its documents are made of. `$keys` stands for the keys of a whole batch.
+    # author: how its documents are built. `$keys` stands for the keys of a whole batch.
     [entity.author]
     source   = "shop"
     table    = "author"
     key      = ["id"]
     columns  = ["name", "born"]   # a change of other columns makes no event
-    json     = ["books"]   # these hold JSON
+    json     = ["books"]   # these contain JSON
     document = """
       select a.id, a.name, a.born,
              (select json_group_array(b.title order by ba.position, b.title)
@@ -94,12 +95,12 @@ fn ob_25_a_shop_becomes_a_readable_file() {
       from author a
       where a.id in $keys"""
 
-    [[entity.author.edge]]   # a row here puts something into the list `books`: it names the document itself
+    [[entity.author.edge]]   # a row of this table adds to the list `books` and contains the key of the document
     table   = "book_author"
     columns = ["book_id", "position"]
     key     = ["author_id"]
 
-    [[entity.author.edge]]   # its title stands in the list `books`
+    [[entity.author.edge]]   # its title is part of the list `books`
     table   = "book"
     columns = ["title"]
     to      = "select author_id from book_author where book_id in $keys"
@@ -115,13 +116,13 @@ fn ob_25_a_shop_becomes_a_readable_file() {
 
 
     # ------------------------------------------------------------------------------
-    # book: what its documents are made of. `$keys` stands for the keys of a whole batch.
+    # book: how its documents are built. `$keys` stands for the keys of a whole batch.
     [entity.book]
     source   = "shop"
     table    = "book"
     key      = ["id"]
     columns  = ["title", "isbn", "price", "in_print", "publisher_id", "extra"]   # a change of other columns makes no event
-    json     = ["extra", "authors"]   # these hold JSON
+    json     = ["extra", "authors"]   # these contain JSON
     document = """
       select b.id, b.title, b.isbn, b.price, b.in_print, b.publisher_id, b.extra, p.name as publisher,
              (select json_group_array(a.name order by ba.position, a.name)
@@ -130,17 +131,17 @@ fn ob_25_a_shop_becomes_a_readable_file() {
       left join publisher p on p.id = b.publisher_id
       where b.id in $keys"""
 
-    [[entity.book.edge]]   # its name stands in these documents
+    [[entity.book.edge]]   # its name is part of these documents
     table   = "publisher"
     columns = ["name"]
     to      = "select id from book where publisher_id in $keys"
 
-    [[entity.book.edge]]   # a row here puts something into the list `authors`: it names the document itself
+    [[entity.book.edge]]   # a row of this table adds to the list `authors` and contains the key of the document
     table   = "book_author"
     columns = ["author_id", "position"]
     key     = ["book_id"]
 
-    [[entity.book.edge]]   # its name stands in the list `authors`
+    [[entity.book.edge]]   # its name is part of the list `authors`
     table   = "author"
     columns = ["name"]
     to      = "select book_id from book_author where author_id in $keys"
@@ -156,7 +157,7 @@ fn ob_25_a_shop_becomes_a_readable_file() {
 
 
     # ------------------------------------------------------------------------------
-    # publisher: what its documents are made of. `$keys` stands for the keys of a whole batch.
+    # publisher: how its documents are built. `$keys` stands for the keys of a whole batch.
     [entity.publisher]
     source   = "shop"
     table    = "publisher"
@@ -177,8 +178,8 @@ fn ob_25_a_shop_becomes_a_readable_file() {
     step.index = { use = "search.index", needs = ["load"], into = "publisher" }
     "#);
     insta::assert_snapshot!(skipped(&tried), @r#"
-    book_author: a link table: its rows stand as lists in author and book
-    book.cover: binary data is not searched
+    book_author: a link table: its rows become lists in author and book
+    book.cover: binary data is not searchable
     "#);
 }
 
@@ -215,7 +216,7 @@ fn ob_25_self_references_and_composite_keys() {
 }
 
 #[test]
-fn ob_25_odd_names_are_quoted_and_made_plain() {
+fn ob_25_unusual_names_are_quoted_and_simplified() {
     let tried = try_schema(
         "create table \"Größe \"\"x\"\"\" (\"the id\" integer primary key, \"unit price\" real, \"a\"\"b\" text, \"_hidden\" text);
          create table \"select\" (\"from\" text primary key, \"where\" int);
@@ -245,7 +246,7 @@ fn ob_25_odd_names_are_quoted_and_made_plain() {
 }
 
 #[test]
-fn what_is_left_out_is_named_with_its_reason() {
+fn skipped_tables_and_columns_are_listed_with_the_reason() {
     let tried = try_schema(
         "create table log (at text, line text);
          create view cheap as select 1 as id;
@@ -257,14 +258,14 @@ fn what_is_left_out_is_named_with_its_reason() {
         &[],
     );
     insta::assert_snapshot!(skipped(&tried), @r#"
-    cheap: a view: it has no rows of its own that could be captured
-    follows: a link table: its rows stand as a list in account
-    log: no primary key: nothing names a row
-    ratio: `ratio.r` cannot be a key: its declared type `REAL` does not say; name another key, or mend the column
-    schema_migrations: the bookkeeping of a migration tool
+    cheap: a view: only tables can be captured
+    follows: a link table: its rows become a list in account
+    log: no primary key
+    ratio: `ratio.r` cannot be a key: its declared type `REAL` is unclear; name another key, or fix the column
+    schema_migrations: a table of a migration tool
     account.password_hash: it looks like a secret
     account.country: it does not refer to the primary key of country
-    account.gone_id: it refers to a table that is not there: gone
+    account.gone_id: it refers to a table that does not exist: gone
     "#);
     insta::assert_snapshot!(document(&tried, "account"), @r#"
     select a.id, a.name, a.country, a.gone_id,
@@ -278,7 +279,7 @@ fn what_is_left_out_is_named_with_its_reason() {
 }
 
 #[test]
-fn types_that_the_rows_do_not_keep_are_not_promised() {
+fn a_declared_type_that_the_rows_break_is_not_used() {
     let tried = try_schema(
         "create table reading (id integer primary key, taken_at datetime, level int, ok boolean, extra json, amount numeric);
          insert into reading values (1, '2024-01-01 10:00:00', 5, 1, '{}', 1.5), (2, 1700000000, 'high', 'yes', 'no json', 'much');",
@@ -292,9 +293,9 @@ fn types_that_the_rows_do_not_keep_are_not_promised() {
     );
 }
 
-/// Whatever the schema, what is written can be read and prepared.
+/// The proposal is valid and its statements can be prepared, even with such a schema.
 #[test]
-fn two_ways_to_one_parent_and_names_that_meet() {
+fn two_foreign_keys_to_one_parent_and_colliding_names() {
     let tried = try_schema(
         "create table address (id integer primary key, street text, city text);
          create table person (id integer primary key, first_name text, last_name text, home_id integer references address(id), work_id integer references address(id), home text);

@@ -1,28 +1,28 @@
-//! The proposal as `honeyflow.toml`, with a word on what each part is for.
+//! Writes the proposal as `honeyflow.toml`, with a comment on the purpose of each part.
 
 use std::fmt::Write;
 
-use super::{By, Edge, Entity, Proposal};
+use super::{Edge, EdgeBy, Entity, Proposal};
 
-/// Where the rest comes from.
+/// The parts of the file that do not depend on the tables.
 pub struct Frame<'a> {
-    /// What was typed, without any password.
+    /// The command line, without any password.
     pub command: &'a str,
     pub source: &'a str,
-    /// As it stands in the file: an address without password, or a reference.
+    /// The address as written into the file: without password, or a reference.
     pub url: &'a str,
-    /// Put before the names of the indexes.
+    /// The prefix of the index names.
     pub index_prefix: &'a str,
 }
 
 pub fn toml(proposal: &Proposal, frame: &Frame<'_>) -> String {
     let mut page = format!(
-        "# Written by `{}`. It is yours: change what you like, `honeyflow check` tells whether it still fits.\n\
+        "# Written by `{}`. Edit it freely; `honeyflow check` checks it against the database.\n\
          # All keys: docs/reference/configuration.md\n\n\
          [node]\n\
-         data   = \"data\"              # the indexes lie here\n\
-         listen = \"127.0.0.1:7171\"    # dashboard and API, for this machine only\n\n\
-         # Where events come from. Triggers write each change into the table honeyflow_outbox, in the same transaction.\n\
+         data   = \"data\"              # folder of the indexes\n\
+         listen = \"127.0.0.1:7171\"    # dashboard and API, reachable from this machine only\n\n\
+         # The source of events. Triggers write each change into the table honeyflow_outbox, in the same transaction.\n\
          [source.{}]\nurl = {}\n",
         comment(frame.command),
         frame.source,
@@ -37,14 +37,14 @@ pub fn toml(proposal: &Proposal, frame: &Frame<'_>) -> String {
 fn write_entity(page: &mut String, entity: &Entity, frame: &Frame<'_>) {
     let name = &entity.name;
     let _ = write!(page, "\n\n# {}\n", "-".repeat(78));
-    let _ = writeln!(page, "# {name}: what its documents are made of. `$keys` stands for the keys of a whole batch.");
+    let _ = writeln!(page, "# {name}: how its documents are built. `$keys` stands for the keys of a whole batch.");
     let _ = writeln!(page, "[entity.{name}]");
     let _ = writeln!(page, "source   = {}", text(frame.source));
     let _ = writeln!(page, "table    = {}", text(&entity.table));
     let _ = writeln!(page, "key      = {}", texts(&entity.key));
     let _ = writeln!(page, "columns  = {}   # a change of other columns makes no event", texts(&entity.columns));
     if !entity.json.is_empty() {
-        let _ = writeln!(page, "json     = {}   # these hold JSON", texts(&entity.json));
+        let _ = writeln!(page, "json     = {}   # these contain JSON", texts(&entity.json));
     }
     let _ = writeln!(page, "document = \"\"\"\n{}\"\"\"", long_text(&entity.document));
     for edge in &entity.edges {
@@ -68,12 +68,12 @@ fn write_edge(page: &mut String, entity: &str, edge: &Edge) {
     let _ = writeln!(page, "table   = {}", text(&edge.table));
     let _ = writeln!(page, "columns = {}", texts(&edge.columns));
     let _ = match &edge.by {
-        By::Key(columns) => writeln!(page, "key     = {}", texts(columns)),
-        By::To(statement) => writeln!(page, "to      = {}", text(statement)),
+        EdgeBy::Key(columns) => writeln!(page, "key     = {}", texts(columns)),
+        EdgeBy::To(statement) => writeln!(page, "to      = {}", text(statement)),
     };
 }
 
-/// A basic string of TOML.
+/// Writes a basic string of TOML.
 pub fn text(text: &str) -> String {
     let mut written = String::from("\"");
     for character in text.chars() {
@@ -92,13 +92,13 @@ pub fn text(text: &str) -> String {
     written
 }
 
-/// The inside of a multi-line string, in which line breaks stay.
+/// The content of a multi-line string, with its line breaks.
 fn long_text(long: &str) -> String {
     let lines: Vec<String> = long
         .split('\n')
         .map(|line| {
             let escaped = text(line);
-            // single quotation marks need no escape here, and identifiers have them
+            // A single quotation mark, as in quoted identifiers, needs no escape here.
             escaped[1..escaped.len() - 1].replace("\\\"", "\"").replace("\"\"\"", "\"\"\\\"")
         })
         .collect();
@@ -115,7 +115,7 @@ fn key(name: &str) -> String {
     if bare { name.to_owned() } else { text(name) }
 }
 
-/// A comment ends with its line.
+/// Replaces control characters, because a line break would end the comment.
 fn comment(line: &str) -> String {
     line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,17 +1,18 @@
-//! Runs that people want ended, each by the node that works on its key. What was asked for is a row, and stays one until
-//! the run is out of the way: a node that dies meanwhile finds the wish again, beside the run that begins anew.
+//! Cancels runs on request of an operator. The node that owns the key carries the request out. The request is a row
+//! that stays until the run has ended: if the node dies in between, the next owner finds the row again, together with
+//! the run, which starts again.
 //!
-//! | asked for      | of that key there is     | then                                                    |
+//! | request        | runs of that key         | action                                                  |
 //! |----------------|--------------------------|---------------------------------------------------------|
-//! | seen first     | no run, but events wait  | wait: a run will come of them                           |
-//! | seen first     | neither                  | done: there is nothing to end                           |
-//! | seen first     | a run                    | it is told to end                                       |
-//! | under way      | that run, still          | wait                                                    |
-//! | under way      | another run, or none     | done; what it was parked with is dropped, if so wished  |
+//! | new            | no run, but events wait  | wait: they will start a run                             |
+//! | new            | neither                  | done: there is nothing to cancel                        |
+//! | new            | a run                    | cancel the run                                          |
+//! | in progress    | that run, still          | wait                                                    |
+//! | in progress    | another run, or none     | done; drop the parked event if the operator asked for it |
 
 use std::collections::BTreeMap;
 
-use honeyflow_engine::{core::people::RunView, shell};
+use honeyflow_engine::{core::run_view::RunView, shell};
 use honeyflow_event::shard;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
@@ -21,47 +22,47 @@ use honeyflow_store::{
 
 use super::{hive::Hives, reindex::ask, source::OpenSource};
 
-/// A task `cancel` names `workflow/entity/key`.
+/// The noun of the task; its name is `workflow/entity/key`.
 pub const CANCEL: &str = "cancel";
 pub const ASKED: &str = "asked";
-/// The event is not to be kept either.
+/// The operator wants the event dropped, too.
 pub const ASKED_TO_DROP: &str = "asked to drop";
 const DONE: &str = "done";
 
-/// What it is parked with then.
+/// The code with which the event of a cancelled run is parked.
 const CODE: &str = "cancelled";
 const PAGE: u32 = 100;
 
-/// By source and name of the task.
+/// The cancellations in progress, by source and name of the task.
 #[derive(Default)]
-pub struct Cancels(BTreeMap<(String, String), UnderWay>);
+pub struct Cancels(BTreeMap<(String, String), Cancellation>);
 
-struct UnderWay {
+struct Cancellation {
     run: u64,
-    /// Parked before, and none of our business.
+    /// Events that were already parked before this cancellation; they are not dropped.
     parked_before: Vec<i64>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
-enum Next {
-    Tell { run: u64 },
+enum Decision {
+    Cancel { run: u64 },
     Wait,
     Done,
 }
 
-fn next(under_way: Option<u64>, runs: impl IntoIterator<Item = u64>, events_wait: bool) -> Next {
+fn decide(in_progress: Option<u64>, runs: impl IntoIterator<Item = u64>, events_wait: bool) -> Decision {
     let mut runs = runs.into_iter();
-    match (under_way, runs.next()) {
-        (Some(run), first) if first.into_iter().chain(runs).any(|other| other == run) => Next::Wait,
-        (Some(_), _) => Next::Done,
-        (None, Some(run)) => Next::Tell { run },
-        (None, None) if events_wait => Next::Wait,
-        (None, None) => Next::Done,
+    match (in_progress, runs.next()) {
+        (Some(run), first) if first.into_iter().chain(runs).any(|other| other == run) => Decision::Wait,
+        (Some(_), _) => Decision::Done,
+        (None, Some(run)) => Decision::Cancel { run },
+        (None, None) if events_wait => Decision::Wait,
+        (None, None) => Decision::Done,
     }
 }
 
 impl Cancels {
-    pub async fn see_to(
+    pub async fn carry_out(
         &mut self,
         tasks: Vec<Task>,
         source: &OpenSource,
@@ -75,14 +76,15 @@ impl Cancels {
             let place = (source.name.to_string(), task.name.clone());
             let mut parts = task.name.splitn(3, '/');
             if let (Some(workflow), Some(entity), Some(key)) = (parts.next(), parts.next(), parts.next()) {
-                if !hives.holds(&source.name, shard::of("", entity, key, shards)) {
+                if !hives.holds(&source.name, shard::compute("", entity, key, shards)) {
                     self.0.remove(&place);
                     continue;
                 }
                 let is_meant =
                     |run: &RunView| run.source == source.name && *run.workflow == *workflow && *run.entity == *entity;
                 let runs = engine.runs(Some(key.to_owned()), usize::MAX).await;
-                // One that nobody can go on with is no run of this node: it has no number.
+                // A stranded run cannot continue on this node, because its definition version cannot be used; it has no
+                // number.
                 let runs = runs.iter().filter(|run| is_meant(run)).map(|run| run.number).filter(|number| *number > 0);
                 let drops = task.state == ASKED_TO_DROP;
                 let filter = ParkedFilter {
@@ -95,17 +97,18 @@ impl Cancels {
                 let events = Admin::Events { entity: entity.into(), key: key.into(), limit: 1 };
                 let events = ask(&source.database.store, events).await?;
                 let events_wait = matches!(&events, AdminReply::Events(events) if !events.is_empty());
-                match next(self.0.get(&place).map(|under_way| under_way.run), runs, events_wait) {
-                    Next::Tell { run } => {
+                match decide(self.0.get(&place).map(|in_progress| in_progress.run), runs, events_wait) {
+                    Decision::Cancel { run } => {
                         let parked_before = if drops { parked(source, filter).await? } else { Vec::new() };
                         engine.cancel(workflow.into(), entity.into(), key.into()).await;
-                        self.0.insert(place, UnderWay { run, parked_before });
+                        self.0.insert(place, Cancellation { run, parked_before });
                         continue;
                     }
-                    Next::Wait => continue,
-                    Next::Done if drops => {
-                        let before = self.0.get(&place).map(|under_way| under_way.parked_before.clone());
-                        // Whatever was parked before this node heard of the wish is kept: it may be another's.
+                    Decision::Wait => continue,
+                    Decision::Done if drops => {
+                        let before = self.0.get(&place).map(|in_progress| in_progress.parked_before.clone());
+                        // Events that were parked before this node saw the request are kept: they may belong to another
+                        // cancellation.
                         if let Some(before) = before {
                             let ours = parked(source, filter).await?.into_iter().filter(|id| !before.contains(id));
                             for id in ours {
@@ -114,7 +117,7 @@ impl Cancels {
                             }
                         }
                     }
-                    Next::Done => {}
+                    Decision::Done => {}
                 }
             }
             let done = Admin::PutTask { noun: task.noun, name: task.name, state: DONE.to_owned() };
@@ -137,14 +140,14 @@ async fn parked(source: &OpenSource, filter: ParkedFilter) -> Result<Vec<i64>, F
 mod tests {
     use super::*;
 
-    /// WF-54, WF-81: a wish is done when its run is out of the way, and not before.
+    /// WF-54, WF-81: a request is done when its run has ended, and not before.
     #[test]
     fn wf_81_a_cancel_lasts_until_its_run_has_ended() {
-        assert_eq!(next(None, [], false), Next::Done, "nothing to end");
-        assert_eq!(next(None, [], true), Next::Wait, "the node has just begun");
-        assert_eq!(next(None, [7], true), Next::Tell { run: 7 });
-        assert_eq!(next(Some(7), [7], true), Next::Wait, "it is being ended");
-        assert_eq!(next(Some(7), [], true), Next::Done, "what waits is for others");
-        assert_eq!(next(Some(7), [8], true), Next::Done, "the next run of the key was not meant");
+        assert_eq!(decide(None, [], false), Decision::Done, "nothing to cancel");
+        assert_eq!(decide(None, [], true), Decision::Wait, "the waiting events will start a run");
+        assert_eq!(decide(None, [7], true), Decision::Cancel { run: 7 });
+        assert_eq!(decide(Some(7), [7], true), Decision::Wait, "the run is being cancelled");
+        assert_eq!(decide(Some(7), [], true), Decision::Done, "waiting events belong to later runs");
+        assert_eq!(decide(Some(7), [8], true), Decision::Done, "the next run of the key was not meant");
     }
 }

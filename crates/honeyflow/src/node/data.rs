@@ -1,4 +1,5 @@
-//! The data folder: one node at a time, and where to find it.
+//! The data folder: a lock that lets only one node use it, and `node.json`, which tells commands how to reach that
+//! node.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,7 +11,9 @@ use honeyflow_hive::NodeId;
 use honeyflow_runtime::Failure;
 use serde::{Deserialize, Serialize};
 
-/// `<data>/node.json`: what commands need to reach the node that runs here.
+use crate::codes;
+
+/// The content of `<data>/node.json`: what a command needs to reach the running node.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Running {
     pub incarnation: String,
@@ -18,7 +21,7 @@ pub struct Running {
     pub address: Option<String>,
 }
 
-/// Holds the kernel's lock on `<data>/lock`; the kernel lets go of it however the process ends.
+/// A locked data folder. The kernel's lock on `<data>/lock` is released when the process ends, in whatever way.
 pub struct DataFolder {
     folder: PathBuf,
     running: Running,
@@ -28,9 +31,9 @@ pub struct DataFolder {
 impl DataFolder {
     pub fn lock(folder: &Path, incarnation: NodeId) -> Result<DataFolder, Failure> {
         let cannot = |what: &str, error: &std::io::Error| {
-            Failure::fatal("data-folder", format!("cannot {what} {}: {error}", folder.display()))
+            Failure::fatal(codes::DATA_FOLDER, format!("cannot {what} {}: {error}", folder.display()))
         };
-        fs::create_dir_all(folder).map_err(|error| cannot("make", &error))?;
+        fs::create_dir_all(folder).map_err(|error| cannot("create", &error))?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -46,7 +49,7 @@ impl DataFolder {
         Ok(data)
     }
 
-    /// Says where the node listens.
+    /// Writes `node.json` with the address on which the node listens.
     pub fn write(&self, address: Option<String>) -> std::io::Result<()> {
         let running = Running { address, ..self.running.clone() };
         let text = serde_json::to_string_pretty(&running).unwrap_or_default();
@@ -57,7 +60,7 @@ impl DataFolder {
     }
 }
 
-/// Refused by name, before anything that would only say that something is in use.
+/// Refuses early, with the name of the other node: later checks could only report that a port or lock is in use.
 pub fn refuse_if_in_use(folder: &Path) -> Result<(), Failure> {
     if is_in_use(folder) { Err(another_node(folder)) } else { Ok(()) }
 }
@@ -68,11 +71,11 @@ fn another_node(folder: &Path) -> Failure {
         |node| format!("node {} (process {})", node.incarnation, node.pid),
     );
     let folder = folder.display();
-    let message = format!("{folder} is in use by {holder}: stop it first, or give this node a data folder of its own");
-    Failure::fatal("another-node", message)
+    let message = format!("{folder} is in use by {holder}: stop it first, or give this node its own data folder");
+    Failure::fatal(codes::ANOTHER_NODE, message)
 }
 
-/// What `node.json` says; it may be of a node that has gone.
+/// Reads `node.json`; it may be from a node that is no longer running.
 pub fn running(folder: &Path) -> Option<Running> {
     serde_json::from_str(&fs::read_to_string(folder.join("node.json")).ok()?).ok()
 }

@@ -1,38 +1,39 @@
-//! The limits of the configuration, declared in the hive that all nodes share: steps wait for them, the door refuses.
+//! Declares the limits of the configuration in the hive that all nodes share. Steps wait for a permit; the event
+//! endpoint refuses requests above the limit.
 
-use honeyflow_api::DoorLimit;
-use honeyflow_engine::shell::limit::{Limited, Limits};
+use honeyflow_api::EventLimit;
+use honeyflow_engine::shell::limit::{StepLimit, StepLimits};
 use honeyflow_hive::{Hive, limit::Limit};
 use honeyflow_runtime::Failure;
 
 use crate::config::{Config, LimitConfig};
 
-/// By the configuration's order.
-pub struct Declared(Vec<(LimitConfig, Limit)>);
+/// The declared limits, in the order of the configuration.
+pub struct DeclaredLimits(Vec<(LimitConfig, Limit)>);
 
-impl Declared {
+impl DeclaredLimits {
     /// # Errors
-    /// If the hive cannot have them.
-    pub fn new(config: &Config, hive: &Hive) -> Result<Declared, Failure> {
+    /// If the hive refuses a limit.
+    pub fn new(config: &Config, hive: &Hive) -> Result<DeclaredLimits, Failure> {
         let declared = config.limits.iter().map(|limit| Ok((limit.clone(), hive.declare(&limit.definition)?)));
-        declared.collect::<Result<_, Failure>>().map(Declared)
+        declared.collect::<Result<_, Failure>>().map(DeclaredLimits)
     }
 
-    pub fn for_steps(&self) -> Limits {
+    pub fn for_steps(&self) -> StepLimits {
         let limited = |(config, limit): &(LimitConfig, Limit)| {
-            (limit.name().clone(), Limited { limit: limit.clone(), shadow: config.shadow })
+            (limit.name().clone(), StepLimit { limit: limit.clone(), shadow: config.shadow })
         };
         self.0.iter().map(limited).collect()
     }
 
-    pub fn for_door(&self, config: &Config) -> Option<DoorLimit> {
+    pub fn for_event_endpoint(&self, config: &Config) -> Option<EventLimit> {
         let name = config.node.limit.as_ref()?;
         let (config, limit) = self.0.iter().find(|(_, limit)| limit.name() == name)?;
-        Some(DoorLimit {
+        Some(EventLimit {
             limit: limit.clone(),
             key: config.key.clone(),
             shadow: config.shadow,
-            old_fields: config.old_headers,
+            legacy_headers: config.old_headers,
         })
     }
 }

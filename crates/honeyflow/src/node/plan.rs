@@ -1,4 +1,4 @@
-//! The engine's plan: names of the configuration as numbers.
+//! Builds the engine's plan from the configuration; the plan refers to names by numbers.
 
 use std::sync::Arc;
 
@@ -8,13 +8,14 @@ use honeyflow_hive::member::traits::shard_lease;
 use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Graph, Problem, Role, compile};
 
-use crate::{config::Config, registry};
+use crate::{codes, config::Config, registry};
 
-/// What the configuration amounts to, whatever its versions are.
+/// Compiles the workflows of the configuration, without version numbers.
 pub fn graphs(config: &Config) -> Result<Vec<Arc<Graph>>, Failure> {
     graphs_numbered(config, |_| 0)
 }
 
+/// Compiles the workflows with the version numbers that `number` gives.
 pub fn graphs_numbered(config: &Config, number: impl Fn(&str) -> u32) -> Result<Vec<Arc<Graph>>, Failure> {
     let kinds = registry::kinds();
     let mut graphs = Vec::new();
@@ -22,7 +23,7 @@ pub fn graphs_numbered(config: &Config, number: impl Fn(&str) -> u32) -> Result<
         let graph = compile(definition, number(&definition.name), &kinds).map_err(|problems| unsound(&problems))?;
         graphs.push(Arc::new(graph));
     }
-    // Runs of one key go in this order.
+    // Runs of one key are started in this order.
     graphs.sort_by(|a: &Arc<Graph>, b| {
         (a.definition.priority.unwrap_or(4), &a.name).cmp(&(b.definition.priority.unwrap_or(4), &b.name))
     });
@@ -31,10 +32,11 @@ pub fn graphs_numbered(config: &Config, number: impl Fn(&str) -> u32) -> Result<
 
 pub fn unsound(problems: &[Problem]) -> Failure {
     let text: Vec<String> = problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
-    Failure::fatal("bad-workflow", text.join("; "))
+    Failure::fatal(codes::BAD_WORKFLOW, text.join("; "))
 }
 
-/// By source: what numbers of versions mean in its store, and how many shards it has.
+/// Builds the plan. `versions` and `shards` have one entry per source: the meaning of the version numbers in its store,
+/// and its number of shards.
 pub fn plan(
     config: &Config,
     current: &[Arc<Graph>],
@@ -101,7 +103,7 @@ pub fn plan(
     Plan { sources, workflows, kinds, targets, limits }
 }
 
-/// What a step leads to: each has a breaker.
+/// The name of the step's target; each target has a breaker.
 fn target(graph: &Graph, step: &honeyflow_workflow::Step) -> String {
     let text = |name: &str| step.settings.get(name).and_then(|value| value.as_str());
     match step.role {
@@ -114,7 +116,8 @@ fn target(graph: &Graph, step: &honeyflow_workflow::Step) -> String {
     }
 }
 
-/// Rows bear the name of a captured table or of an entity; a table leads to the entities that are made of it.
+/// Maps the name in an outbox row to entities. A row names an entity or a captured table; a table leads to every entity
+/// whose document reads it.
 fn leads(config: &Config, source: &str) -> Vec<(Name, Vec<Name>)> {
     let mut leads: Vec<(Name, Vec<Name>)> = Vec::new();
     let mut add = |name: &str, entity: &Name| match leads.iter_mut().find(|(known, _)| &**known == name) {
@@ -130,7 +133,8 @@ fn leads(config: &Config, source: &str) -> Vec<(Name, Vec<Name>)> {
     leads
 }
 
-/// Entities of earlier versions are known, so that what they began finds its way; nothing begins by them.
+/// The entities of a source with the workflows that they start. Entities of earlier definition versions are included,
+/// so that their runs can continue, but they start no new runs.
 fn entities(
     config: &Config,
     source: &str,

@@ -1,4 +1,4 @@
-//! The clusters that a node is connected to, each through one pool that all its sinks share.
+//! The connection pools of a node: one for each Cassandra cluster, shared by all sinks of the cluster.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,6 +10,7 @@ use honeyflow_sink_cassandra::CassandraSink;
 
 use super::source::OpenSource;
 use crate::{
+    codes,
     config::{Config, SinkConfig, TableConfig},
     registry::cassandra,
 };
@@ -18,7 +19,7 @@ use crate::{
 pub struct Pools(BTreeMap<Name, Session>);
 
 impl Pools {
-    /// Those that sinks lie in. Nothing is waited for: servers may come later.
+    /// Opens a pool for each cluster that a sink uses. It does not wait for connections: servers may start later.
     pub fn open(config: &Config) -> Result<Pools, Failure> {
         let used = |name: &str| {
             config.sinks.iter().any(|sink| sink.table.as_ref().is_some_and(|table| *table.cluster == *name))
@@ -28,7 +29,7 @@ impl Pools {
         opened.collect::<Result<_, Failure>>().map(Pools)
     }
 
-    /// Refused if the table is not what it must be.
+    /// Opens the sink of a table. Fails if the table does not fit.
     pub async fn open_table(
         &self,
         config: &Config,
@@ -37,7 +38,7 @@ impl Pools {
         sources: &[OpenSource],
     ) -> Result<CassandraSink, Failure> {
         let Some(session) = self.0.get(&table.cluster) else {
-            return Err(Failure::fatal("unknown-cluster", format!("no [cassandra.{}]", table.cluster)));
+            return Err(Failure::fatal(codes::UNKNOWN_CLUSTER, format!("no [cassandra.{}]", table.cluster)));
         };
         let entities = config.entities_into(&sink.name);
         let bound = sources.iter().flat_map(|source| &source.bound).find(|bound| entities.contains(&bound.entity.name));
@@ -49,12 +50,12 @@ impl Pools {
         })
     }
 
-    /// To look at them, and to steer them.
+    /// The handles to inspect and control the pools.
     pub fn controls(&self) -> impl Iterator<Item = (Name, Arc<dyn Control>)> {
         self.0.iter().map(|(name, session)| (name.clone(), session.pool().control()))
     }
 
-    /// What is under way may end; then no connection is left.
+    /// Waits for the requests in flight, then closes all connections.
     pub async fn close(&self) {
         for session in self.0.values() {
             session.pool().control().close(Drain::as_configured()).await;

@@ -1,7 +1,8 @@
-//! Indexes that cannot be gone on with: damaged, gone, or made by another program. They cannot be searched meanwhile:
-//! they are made anew from the rows, in place. One that is only outdated is served until its next generation is built.
+//! Rebuilds indexes that cannot be used any more: damaged, lost, or written by another version of the program. They are
+//! rebuilt from the rows in place and cannot be searched meanwhile. An index that is only outdated is served until its
+//! next generation is built.
 //!
-//! Before an index is set aside, it is noted that its entities are not indexed: a crash in between costs work, never a
+//! Before an index is set aside, its entities are marked as not indexed: a crash in between costs work, never a
 //! document.
 
 use honeyflow_event::Name;
@@ -10,57 +11,58 @@ use honeyflow_sink_tantivy::TantivySink;
 
 use super::{reindex, source::OpenSource};
 use crate::{
+    codes,
     config::{Config, SinkConfig},
     registry,
 };
 
-/// What only a rebuild can help against.
-const HOPELESS: &[&str] = &["index-fields-changed", "index-damaged"];
+/// The failure codes that only a rebuild can fix.
+const HOPELESS: &[&str] = &[codes::INDEX_FIELDS_CHANGED, codes::INDEX_DAMAGED];
 
-/// An index that must be made anew, and why.
-pub struct Outdated<'a> {
+/// An index that must be rebuilt, and why.
+pub struct OutdatedIndex<'a> {
     pub sink: &'a SinkConfig,
     pub why: Failure,
 }
 
-/// Those among all sinks, as far as opening them to read tells.
-pub fn outdated(config: &Config) -> Vec<Outdated<'_>> {
+/// The indexes that must be rebuilt, as far as opening them read-only shows.
+pub fn outdated(config: &Config) -> Vec<OutdatedIndex<'_>> {
     hopeless(config, |sink| registry::reading_sink(sink, config).map(|_| ()))
 }
 
-/// The same, with every file compared with its checksum, as a start does. Only while no node writes.
-pub fn outdated_or_damaged(config: &Config) -> Vec<Outdated<'_>> {
+/// Like [`outdated`], but also compares every file with its checksum, as a start does. Only while no node writes.
+pub fn outdated_or_damaged(config: &Config) -> Vec<OutdatedIndex<'_>> {
     hopeless(config, |sink| {
         let options = registry::sink_options(sink, &config.node)?;
-        // Opening makes the first generation, which is not ours to do here.
+        // Opening would create the first generation, which this check must not do.
         if options.folder.join("current").exists() { TantivySink::open(options).map(|_| ()) } else { Ok(()) }
     })
 }
 
-fn hopeless(config: &Config, open: impl Fn(&SinkConfig) -> Result<(), Failure>) -> Vec<Outdated<'_>> {
-    let judged = config.indexes().filter_map(|sink| Some(Outdated { sink, why: open(sink).err()? }));
+fn hopeless(config: &Config, open: impl Fn(&SinkConfig) -> Result<(), Failure>) -> Vec<OutdatedIndex<'_>> {
+    let judged = config.indexes().filter_map(|sink| Some(OutdatedIndex { sink, why: open(sink).err()? }));
     judged.filter(|outdated| HOPELESS.contains(&&*outdated.why.code)).collect()
 }
 
-/// Every entity whose documents are in one of them.
-pub fn entities_of(config: &Config, outdated: &[Outdated<'_>]) -> Vec<Name> {
+/// Every entity whose documents are in one of these indexes.
+pub fn entities_of(config: &Config, outdated: &[OutdatedIndex<'_>]) -> Vec<Name> {
     let mut names: Vec<Name> = outdated.iter().flat_map(|outdated| config.entities_into(&outdated.sink.name)).collect();
     names.sort();
     names.dedup();
     names
 }
 
-/// Puts the old index out of the way; the next start begins an empty one. Refused while a node writes to it.
-pub fn set_aside(config: &Config, outdated: &Outdated<'_>) -> Result<(), Failure> {
+/// Moves the old index aside; the next start creates an empty one. Fails while a node writes to it.
+pub fn set_aside(config: &Config, outdated: &OutdatedIndex<'_>) -> Result<(), Failure> {
     let folder = registry::sink_options(outdated.sink, &config.node)?.folder;
     if let Some(aside) = TantivySink::set_aside(&folder)? {
-        tracing::warn!(sink = %outdated.sink.name, aside = %aside.display(), "the old index is set aside: {}", outdated.why.message);
+        tracing::warn!(sink = %outdated.sink.name, aside = %aside.display(), "set the old index aside: {}", outdated.why.message);
     }
     Ok(())
 }
 
-/// Whether an index of the entity is not there or holds nothing, as after its folder was removed. What is hopeless is
-/// left to those who open it.
+/// Whether an index of the entity is missing or empty, for example after its folder was removed. An index that must be
+/// rebuilt does not count as empty: opening it reports the failure.
 async fn is_empty(config: &Config, entity: &str) -> Result<bool, Failure> {
     for sink in &config.sinks {
         if !config.entities_into(&sink.name).iter().any(|name| &**name == entity) {
@@ -69,15 +71,15 @@ async fn is_empty(config: &Config, entity: &str) -> Result<bool, Failure> {
         let empty = match registry::reading_sink(sink, config) {
             Ok(Some(opened)) => match opened.list(None, 1).await {
                 Ok((hits, next)) => hits.is_empty() && next.is_none(),
-                // a cluster that is away: what it holds will be told by `verify`
+                // The cluster is unreachable: `verify` will show what it holds.
                 Err(failure) if sink.table.is_some() => {
-                    tracing::warn!(sink = %sink.name, %failure, "whether the table is empty cannot be told");
+                    tracing::warn!(sink = %sink.name, %failure, "cannot check whether the table is empty");
                     false
                 }
                 Err(failure) => return Err(failure),
             },
             Ok(None) => true,
-            Err(failure) => failure.code == "index-missing",
+            Err(failure) => failure.code == codes::INDEX_MISSING,
         };
         if empty {
             return Ok(true);
@@ -86,8 +88,8 @@ async fn is_empty(config: &Config, entity: &str) -> Result<bool, Failure> {
     Ok(false)
 }
 
-/// Rows without any event get one each, behind everything else: what was there before the triggers, and everything if
-/// the index is empty.
+/// Queues an event with the reindex priority for rows that have had none: rows from before the triggers were installed,
+/// and all rows if the index is empty.
 pub async fn fill(config: &Config, open: &OpenSource) -> Result<(), Failure> {
     let store = &open.database.store;
     for bound in &open.bound {
@@ -99,7 +101,7 @@ pub async fn fill(config: &Config, open: &OpenSource) -> Result<(), Failure> {
             reindex::forget(store, &entity.name).await?;
         }
         let events = reindex::queue_all(store, entity).await?;
-        tracing::info!(entity = %entity.name, events, "rows that were there already are queued");
+        tracing::info!(entity = %entity.name, events, "queued the rows that already existed");
     }
     Ok(())
 }

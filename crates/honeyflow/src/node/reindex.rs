@@ -1,5 +1,5 @@
-//! Reindex in place: one event per row, behind everything else. Live traffic goes on; positions are kept, so that an
-//! interrupted one goes on where it was.
+//! Reindexes in place: queues one event per row, behind live events (reindex priority), while live traffic continues.
+//! The position is stored, so that an interrupted reindex continues where it stopped.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -9,8 +9,10 @@ use honeyflow_source_outbox::Entity;
 use honeyflow_store::{Admin, AdminReply, NewEvent, Reply, Request, Store};
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
+
 const PAGE: u32 = 1000;
-/// While so many of its events are waiting, nothing is added.
+/// While more of its events are waiting, no further page is queued.
 const WAITING_MAX: u64 = 20_000;
 
 #[derive(Default, Serialize, Deserialize)]
@@ -20,31 +22,31 @@ struct Position {
     done: bool,
 }
 
-/// How far it is.
+/// The progress of a reindex.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Queued {
+pub struct QueueProgress {
     pub events: u64,
-    /// Of them, those that nobody has worked on yet.
+    /// The number of these events that are not processed yet.
     pub waiting: u64,
 }
 
-/// Stores an event for every row of the entity's table, no faster than they are worked on, nor than so many a second;
-/// `progress` hears how far it is.
+/// Stores an event for every row of the entity's table, not faster than they are processed and, with `rate`, at most
+/// that number of rows per second. `progress` receives the current state.
 pub async fn reindex(
     store: &dyn Store,
     entity: &Entity,
     rate: Option<NonZeroU32>,
-    progress: impl FnMut(Queued),
+    progress: impl FnMut(QueueProgress),
 ) -> Result<u64, Failure> {
     store_events(store, entity, WAITING_MAX, rate, progress).await
 }
 
-/// The same all at once, while no node works on them yet.
+/// Stores all events without waiting, for use while no node processes them yet.
 pub async fn queue_all(store: &dyn Store, entity: &Entity) -> Result<u64, Failure> {
     store_events(store, entity, u64::MAX, None, |_| {}).await
 }
 
-/// Rows of the entity's table, counted by their keys.
+/// Counts the rows of the entity's table by their keys.
 pub async fn count(store: &dyn Store, entity: &Entity) -> Result<u64, Failure> {
     const AT_ONCE: u32 = 10_000;
     let (mut count, mut after) = (0, None);
@@ -57,7 +59,7 @@ pub async fn count(store: &dyn Store, entity: &Entity) -> Result<u64, Failure> {
     }
 }
 
-/// Before the next page, so that no more rows than allowed are stored in a second.
+/// The pause before the next page that keeps the rate of stored rows within the limit.
 fn pause(rows: usize, rate: NonZeroU32, took: Duration) -> Duration {
     let rows = u32::try_from(rows).unwrap_or(u32::MAX);
     (Duration::from_secs(1) * rows / rate.get()).saturating_sub(took)
@@ -67,11 +69,11 @@ async fn until_fewer_wait(
     store: &dyn Store,
     waiting_max: u64,
     events: u64,
-    progress: &mut impl FnMut(Queued),
+    progress: &mut impl FnMut(QueueProgress),
 ) -> Result<(), Failure> {
     loop {
         let waiting = waiting(store).await?;
-        progress(Queued { events, waiting });
+        progress(QueueProgress { events, waiting });
         if waiting <= waiting_max {
             return Ok(());
         }
@@ -84,7 +86,7 @@ async fn store_events(
     entity: &Entity,
     waiting_max: u64,
     rate: Option<NonZeroU32>,
-    mut progress: impl FnMut(Queued),
+    mut progress: impl FnMut(QueueProgress),
 ) -> Result<u64, Failure> {
     let mut position = resume(store, &entity.name).await?;
     let page = rate.map_or(PAGE, |rate| PAGE.min(rate.get()));
@@ -113,7 +115,7 @@ async fn store_events(
     Ok(position.events)
 }
 
-/// "This key is to be looked at."
+/// An event that says: load this key again.
 pub fn event(entity: &Entity, key: Key, priority: Priority) -> NewEvent {
     NewEvent {
         kind: Kind::Row,
@@ -135,7 +137,7 @@ pub async fn was_done(store: &dyn Store, entity: &str) -> Result<bool, Failure> 
     Ok(position(store, entity).await?.done)
 }
 
-/// The entity counts as never indexed.
+/// Marks the entity as never indexed.
 pub async fn forget(store: &dyn Store, entity: &str) -> Result<(), Failure> {
     put(store, entity, &Position::default()).await
 }
@@ -157,22 +159,22 @@ async fn put(store: &dyn Store, entity: &str, position: &Position) -> Result<(),
     ask(store, Admin::PutTask { noun: "reindex".to_owned(), name: entity.to_owned(), state }).await.map(|_| ())
 }
 
-/// Events of this priority that are waiting.
+/// The number of waiting events of the reindex priority.
 pub async fn waiting(store: &dyn Store) -> Result<u64, Failure> {
     let AdminReply::Lag(lag) = ask(store, Admin::Lag).await? else { return Err(misplaced()) };
     Ok(lag.by_priority.iter().filter(|(level, _)| *level == PRIORITY_REINDEX).map(|(_, count)| count).sum())
 }
 
-/// A question to the store, answered.
+/// Sends an administrative request to the store and returns the reply.
 pub async fn ask(store: &dyn Store, question: Admin) -> Result<AdminReply, Failure> {
     match store.call(Request::Admin(question)).await? {
         Reply::Admin(reply) => Ok(reply),
-        other => Err(honeyflow_store::misplaced(&other)),
+        other => Err(honeyflow_store::mismatched_reply(&other)),
     }
 }
 
 pub fn misplaced() -> Failure {
-    Failure::fatal("misplaced-reply", "the store answered another question")
+    Failure::fatal(codes::MISPLACED_REPLY, "the store sent a reply that does not fit the request")
 }
 
 #[cfg(test)]
@@ -185,6 +187,10 @@ mod tests {
         let millis = Duration::from_millis;
         assert_eq!(pause(1000, rate(500), millis(300)), millis(1700));
         assert_eq!(pause(7, rate(10), Duration::ZERO), millis(700));
-        assert_eq!(pause(1000, rate(500), Duration::from_secs(3)), Duration::ZERO, "it was slower by itself");
+        assert_eq!(
+            pause(1000, rate(500), Duration::from_secs(3)),
+            Duration::ZERO,
+            "the page took longer than the pause"
+        );
     }
 }

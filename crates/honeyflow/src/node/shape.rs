@@ -1,5 +1,5 @@
-//! What the documents of a sink are made by. If a part of it is no longer so, the documents in the index are of the past,
-//! and the next generation is built.
+//! The shape of a sink: everything that determines how its documents are built. If the shape changes, the documents in
+//! the index are outdated, and the next generation is built.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, EntityConfig, sinks_of};
 
-/// One way into a sink: rows of this entity, by this workflow.
+/// A feed of a sink: rows of this entity, through this workflow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Feed {
     pub source: Name,
@@ -17,7 +17,7 @@ pub struct Feed {
     pub workflow: Name,
 }
 
-/// Every way into a sink. None if one of them begins with messages: what they said is nowhere to be read again.
+/// All feeds of a sink. None if one of them starts from messages, because messages cannot be read again.
 pub fn feeds(config: &Config, sink: &str) -> Option<Vec<Feed>> {
     let mut feeds = Vec::new();
     for workflow in config.workflows.iter().filter(|workflow| leads_into(workflow, sink)) {
@@ -33,8 +33,8 @@ pub fn feeds(config: &Config, sink: &str) -> Option<Vec<Feed>> {
     Some(feeds)
 }
 
-/// A line for each way; equal where the same rows give the same documents. What only says how hard it is tried has no
-/// part in it.
+/// One line per feed; lines are equal if the same rows give the same documents. Settings for retries are not part of
+/// it.
 pub fn lines(config: &Config, sink: &str) -> BTreeSet<String> {
     let feeds = feeds(config, sink).unwrap_or_default();
     let line = |feed: &Feed| {
@@ -53,7 +53,7 @@ fn document_of(entity: &EntityConfig) -> Value {
     json!([entity.table, entity.key, entity.json, entity.document])
 }
 
-/// The steps that write into the sink, and all that they stand on.
+/// The steps that write into the sink, and all steps that these depend on.
 fn steps_into(workflow: &Definition, sink: &str) -> Value {
     let find = |name: &Name| workflow.steps.iter().find(|step| step.name == *name);
     let mut open: Vec<&StepDefinition> =
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn ob_78_a_shape_is_what_documents_are_made_by_and_nothing_else() {
+    fn ob_78_a_shape_changes_only_with_what_determines_documents() {
         let before = lines(&read(FILE), "book");
         assert_eq!(before.len(), 1);
         let change = |from: &str, to: &str| {
@@ -142,11 +142,11 @@ mod tests {
         assert_eq!(change("tries = 3", "tries = 4"), before, "how often it is tried changes no document");
         assert_eq!(change("title = \"text\"", "title = \"keyword\""), before, "an index knows its fields itself");
         let aside = "[workflow.aside]\n        priority = 2";
-        assert_eq!(change("[workflow.aside]", aside), before, "it leads nowhere");
+        assert_eq!(change("[workflow.aside]", aside), before, "this workflow does not write into the sink");
     }
 
     #[test]
-    fn documents_made_of_messages_cannot_be_made_again() {
+    fn documents_built_from_messages_cannot_be_rebuilt() {
         let config = read(FILE);
         assert_eq!(feeds(&config, "note"), None);
         assert!(lines(&config, "note").is_empty());

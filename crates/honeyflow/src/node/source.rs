@@ -1,4 +1,4 @@
-//! A source, opened and held against its database: what a node needs of it.
+//! An opened source: its database and the entities that were checked against it.
 
 use std::{path::Path, sync::Arc};
 
@@ -8,27 +8,28 @@ use honeyflow_source_outbox::{Entity, capture_tables};
 use honeyflow_store::{CaptureTable, Statement};
 
 use crate::{
+    codes,
     config::{Config, SourceConfig},
-    registry::{self, Bound, Database, Installed},
+    registry::{self, BoundEntity, Database, Installation},
 };
 
 pub struct OpenSource {
     pub name: Name,
     pub database: Database,
-    pub bound: Vec<Bound>,
+    pub bound: Vec<BoundEntity>,
 }
 
 impl OpenSource {
-    /// Everything that does not fit is said at once.
+    /// Opens the source. If entities do not fit the database, the failure lists all problems at once.
     pub async fn open(config: &Config, source: &SourceConfig) -> Result<OpenSource, Failure> {
         let database = Database::open(source, config.file.parent().unwrap_or(Path::new(""))).await?;
         let entities: Vec<_> = config.entities_of(&source.name).collect();
         let (bound, problems) = registry::bind(&database, &entities).await;
         if !problems.is_empty() {
-            let said: Vec<String> =
+            let messages: Vec<String> =
                 problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
-            let message = format!("{}; `honeyflow check` shows where", said.join("\n"));
-            return Err(Failure::fatal("does-not-fit", message));
+            let message = format!("{}; `honeyflow check` shows where", messages.join("\n"));
+            return Err(Failure::fatal(codes::DOES_NOT_FIT, message));
         }
         Ok(OpenSource { name: source.name.clone(), database, bound })
     }
@@ -37,7 +38,7 @@ impl OpenSource {
         self.bound.iter().map(|bound| bound.entity.clone()).collect()
     }
 
-    pub fn entity(&self, name: &str) -> Option<&Bound> {
+    pub fn entity(&self, name: &str) -> Option<&BoundEntity> {
         self.bound.iter().find(|bound| &*bound.entity.name == name)
     }
 
@@ -49,37 +50,37 @@ impl OpenSource {
         capture_tables(&self.entities())
     }
 
-    /// The identity of the installation.
+    /// The id of the installation.
     pub async fn install_id(&self) -> Result<String, Failure> {
         self.installed().await.map(|installed| installed.install_id.to_string())
     }
 
-    async fn installed(&self) -> Result<Installed, Failure> {
+    async fn installed(&self) -> Result<Installation, Failure> {
         match self.database.installed().await? {
             Some(installed) => Ok(installed),
             None => Err(Failure::fatal(
-                "not-installed",
+                codes::NOT_INSTALLED,
                 format!("source {} is not installed: run `honeyflow source install`, or start with --yes", self.name),
             )),
         }
     }
 }
 
-/// By source: how many there are, as the installation has made them.
+/// The number of shards of each source, as it was installed.
 ///
 /// # Errors
-/// If the configuration says otherwise: rows would be read twice or never.
+/// If the configuration has another number: rows would be read twice or never.
 pub async fn shards(config: &Config, sources: &[OpenSource]) -> Result<Vec<u16>, Failure> {
     let mut counts = Vec::new();
     for (source, configured) in sources.iter().zip(&config.sources) {
-        let Installed { shards, .. } = source.installed().await?;
+        let Installation { shards, .. } = source.installed().await?;
         if configured.shards_written && configured.shards != shards {
             let (name, wanted) = (&source.name, configured.shards);
             let message = format!(
                 "source.{name}.shards: the source was installed with {shards} shards, the configuration says {wanted}; \
-                 write shards = {shards}, or leave it out"
+                 write shards = {shards}, or remove the key"
             );
-            return Err(Failure::fatal("shard-count", message));
+            return Err(Failure::fatal(codes::SHARD_COUNT, message));
         }
         counts.push(shards);
     }

@@ -1,4 +1,4 @@
-//! Steps, made from what the configuration says of them.
+//! Builds the steps of a workflow from their configuration.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,28 +15,31 @@ use honeyflow_store::{Statement, Store};
 use honeyflow_workflow::{Expression, Graph, Problem, Role};
 
 use super::source::OpenSource;
-use crate::config::{Config, Url};
+use crate::{
+    codes,
+    config::{Config, Url},
+};
 
-/// Of each `transform` step.
+/// Threads of each `transform` step.
 const TRANSFORM_THREADS: usize = 2;
-/// Of each `http.call` step.
+/// Threads of each `http.call` step that render its templates.
 const RENDER_THREADS: usize = 1;
 
-/// Batches of a kind that are worked on at once in this node.
+/// The number of batches of a kind that this node processes at the same time.
 pub fn concurrency(kind: &str) -> u32 {
     match kind {
-        // One reads while the next is handed over: the database has one reader of ours.
+        // One batch is read while the next one is passed on: the database has a single reader connection.
         "sql.load" => 2,
-        // They wait for a commit that they share.
+        // The batches wait for a common commit.
         "search.index" => 16,
-        // Each keeps many requests under way.
+        // Each batch has many requests in flight.
         "cassandra.write" => 4,
         "http.call" => 8,
         _ => 2,
     }
 }
 
-/// `folder`: where references to secret files are looked for.
+/// Builds all steps of a graph. `folder` is the base of references to secret files.
 pub fn build(
     folder: &Path,
     graph: &Graph,
@@ -57,7 +60,7 @@ fn build_one(
 ) -> Result<Arc<dyn Step>, Failure> {
     let place = format!("workflow.{}.step.{}", graph.name, step.name);
     let text = |name: &str| step.settings.get(name).and_then(|value| value.as_str());
-    let bad = |message: String| Failure::fatal("bad-step", format!("{place}: {message}"));
+    let bad = |message: String| Failure::fatal(codes::BAD_STEP, format!("{place}: {message}"));
     if matches!(step.role, Role::Sleep | Role::Emit | Role::Wait) {
         return Ok(Arc::new(Inline));
     }
@@ -98,11 +101,12 @@ fn build_one(
             let step = HttpStep::on(pool, &config, Arc::new(SystemLookup));
             Arc::new(step.map_err(|error| bad(error.to_string()))?)
         }
-        other => return Err(bad(format!("this build has no kind {other}"))),
+        other => return Err(bad(format!("this build has no step kind {other}"))),
     })
 }
 
-/// What a start would refuse, as far as it can be told without opening anything. Secrets may be known to the node alone.
+/// The problems that would stop a start, as far as they can be found without opening anything. Secrets are not
+/// resolved: they may be available only to the node.
 pub fn problems(config: &Config) -> Vec<Problem> {
     let refused = |settings| {
         let config = honeyflow_step_http::Config::read(settings, &|_| Ok("secret".to_owned()))?;
@@ -113,7 +117,7 @@ pub fn problems(config: &Config) -> Vec<Problem> {
         for step in workflow.steps.iter().filter(|step| &*step.kind == "http.call") {
             if let Err(error) = refused(&step.settings) {
                 let path = format!("workflow.{}.step.{}", workflow.name, step.name);
-                problems.push(Problem::error(path, "bad-step", error.to_string()));
+                problems.push(Problem::error(path, codes::problem::BAD_STEP, error.to_string()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the node shows over HTTP.
+//! The HTTP surface of the node: dashboard and API.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -12,20 +12,24 @@ use honeyflow_runtime::Failure;
 use honeyflow_store::Store;
 
 use super::Node;
-use crate::config::{Config, awaited_names};
+use crate::{
+    codes,
+    config::{Config, awaited_names},
+};
 
-/// Before anything else starts: a port in use is an error of the configuration.
+/// Binds the address before anything else starts: a port that is in use is a configuration error.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
     listener.map_err(|error| {
-        let hint = "another node may be running; name another address under [node] listen";
-        Failure::fatal("cannot-listen", format!("cannot listen on {address}: {error}; {hint}"))
+        let hint = "another node may be running; set another address in [node] listen";
+        Failure::fatal(codes::CANNOT_LISTEN, format!("cannot listen on {address}: {error}; {hint}"))
     })
 }
 
+/// The parts of the node that the API shows.
 pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
     let engine = node.engine.clone();
-    let asked = node.engine.clone();
+    let run_engine = node.engine.clone();
     let sources = node.sources.iter().map(|source| {
         let store: Arc<dyn Store> = source.database.store.clone();
         (source.name.clone(), store)
@@ -58,8 +62,8 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
         workflows: node.graphs.clone(),
         engine: Arc::new(move || engine.status()),
         runs: Arc::new(move |key, limit| {
-            let asked = asked.clone();
-            Box::pin(async move { asked.runs(key, limit).await })
+            let engine = run_engine.clone();
+            Box::pin(async move { engine.runs(key, limit).await })
         }),
         entities,
         hives: node
@@ -71,8 +75,8 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
                 hive: joined.hive.clone(),
             })
             .collect(),
-        door: node.limits.for_door(config),
-        counted: {
+        event_limit: node.limits.for_event_endpoint(config),
+        limit_counters: {
             let hive = node.hive.clone();
             Arc::new(move || hive.limits().map(|limits| limits.snapshots()).unwrap_or_default())
         },
@@ -85,8 +89,8 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
 
 pub async fn serve(listener: TcpListener, view: Arc<honeyflow_api::Node>) -> Result<(), Failure> {
     let listener = tokio::net::TcpListener::from_std(listener)
-        .map_err(|error| Failure::fatal("cannot-listen", format!("cannot listen: {error}")))?;
+        .map_err(|error| Failure::fatal(codes::CANNOT_LISTEN, format!("cannot listen: {error}")))?;
     honeyflow_api::serve(listener, view, std::future::pending())
         .await
-        .map_err(|error| Failure::retry("surface", format!("the HTTP surface failed: {error}")))
+        .map_err(|error| Failure::retry(codes::SURFACE, format!("the HTTP surface failed: {error}")))
 }

@@ -1,27 +1,28 @@
-//! Database and sink compared, both ways: the table is paged and the sink asked, then the sink is paged and the table
-//! asked, since the two have no order in common. A difference counts if it outlives the events of its key; a repair is
-//! an event. A flood of documents without rows is not repaired before someone confirms.
+//! Compares a table and a sink in both directions: first it pages through the table and looks up each key in the sink,
+//! then it pages through the sink and looks up each key in the table, because the two have no common order. A
+//! difference counts only if it remains after the waiting events of its key. A repair is a new event. A flood of
+//! documents without rows is repaired only after an operator confirms it (see [`delete_guard`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use honeyflow_event::{Document, Key, Name, PRIORITY_DEFAULT, document};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::Sink;
-use honeyflow_store::{Admin, AdminReply, Load, Loaded, Reply, Request, Store};
+use honeyflow_store::{Admin, AdminReply, Load, LoadResult, Reply, Request, Store};
 use honeyflow_workflow::{Expression, Graph, Role, Variables};
 use serde::Serialize;
 
 use super::{
-    hold,
+    delete_guard,
     reindex::{ask, event},
 };
-use crate::registry::Bound;
+use crate::{codes, registry::BoundEntity};
 
 const PAGE: u32 = 500;
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Differences that are looked at again, and listed.
+/// The largest number of differences that are checked again and listed.
 const DIFFERENCES_MAX: usize = 100_000;
-/// How long a difference may be explained by events that are still on their way.
+/// How long waiting events may explain a difference.
 const PENDING_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -36,7 +37,7 @@ pub enum Kind {
 }
 
 #[derive(Serialize)]
-pub struct Verified {
+pub struct VerifyReport {
     pub entity: Name,
     pub rows: u64,
     pub documents: u64,
@@ -44,22 +45,23 @@ pub struct Verified {
     pub stale: u64,
     pub extra: u64,
     pub repaired: u64,
-    /// Documents without a row that were left where they are.
+    /// Documents without a row that the delete guard holds back.
     #[serde(skip_serializing_if = "is_zero")]
     pub held: u64,
-    /// Whether contents were compared, or only that a document is there.
+    /// `content` if contents were compared, `presence` if only the existence of documents was.
     pub compared: &'static str,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<String, Kind>,
 }
 
-impl Verified {
+impl VerifyReport {
     pub fn is_equal(&self) -> bool {
         self.missing + self.stale + self.extra == 0
     }
 }
 
-/// How a document is made of a row: by the load and the transforms behind it, or in ways that cannot be repeated here.
+/// How a document is built from a row: by the load and the transforms after it, or in a way that cannot be repeated
+/// here.
 enum Recipe {
     Content(Vec<Expression>),
     Presence,
@@ -67,14 +69,14 @@ enum Recipe {
 
 pub struct Verification<'a> {
     pub store: &'a dyn Store,
-    pub bound: &'a Bound,
+    pub bound: &'a BoundEntity,
     pub sink: &'a dyn Sink,
     pub graph: &'a Graph,
 }
 
 impl Verification<'_> {
-    /// `progress` hears how many rows and documents were looked at.
-    pub async fn run(&self, repair: bool, mut progress: impl FnMut(u64)) -> Result<Verified, Failure> {
+    /// Runs the comparison. `progress` receives the number of rows and documents compared.
+    pub async fn run(&self, repair: bool, mut progress: impl FnMut(u64)) -> Result<VerifyReport, Failure> {
         let recipe = recipe(self.graph);
         let mut found = BTreeMap::new();
         let (mut rows, mut documents) = (0, 0);
@@ -101,10 +103,10 @@ impl Verification<'_> {
                 None => break,
             }
         }
-        self.outlive_events(&recipe, &mut found).await?;
+        self.wait_for_events(&recipe, &mut found).await?;
         let (repaired, held) = if repair { self.repair(&found).await? } else { (0, 0) };
         let count = |kind| found.values().filter(|found| **found == kind).count() as u64;
-        Ok(Verified {
+        Ok(VerifyReport {
             entity: self.bound.entity.name.clone(),
             rows,
             documents,
@@ -118,7 +120,7 @@ impl Verification<'_> {
         })
     }
 
-    /// Notes each key that differs, and forgets those that do not.
+    /// Adds each key that differs to `found`, and removes the keys that do not differ.
     async fn compare(&self, keys: &[Key], recipe: &Recipe, found: &mut BTreeMap<String, Kind>) -> Result<(), Failure> {
         if keys.is_empty() {
             return Ok(());
@@ -132,7 +134,7 @@ impl Verification<'_> {
                 (None, Some(_), _) => Some(Kind::Extra),
                 (Some(Some(wanted)), Some(held), Recipe::Content(_)) => match self.sink.as_held(&wanted) {
                     Ok(wanted) => (document::hash(&wanted) != held.hash).then_some(Kind::Stale),
-                    // What cannot be held is parked; the sink may hold the last good one.
+                    // A document that the sink cannot store is parked; the sink may hold the last valid one.
                     Err(failure) if failure.class == Class::Reject => None,
                     Err(failure) => return Err(failure),
                 },
@@ -151,25 +153,25 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// What should be in the sink: nothing, something, or this document.
+    /// What the sink should hold for each key: no document, any document, or this document.
     async fn wanted(&self, keys: &[Key], recipe: &Recipe) -> Result<Vec<Option<Document>>, Failure> {
         let statement = self.bound.document.clone();
         let load = Load { statement, keys: keys.to_vec(), expand: None, timeout: LOAD_TIMEOUT };
         let Reply::Loaded(loaded) = self.store.call(Request::Load(load)).await? else { return Err(misplaced()) };
         let made = loaded.into_iter().map(|loaded| match loaded {
-            Loaded::Document(None) => None,
-            Loaded::Document(Some(row)) => Some(match recipe {
+            LoadResult::Document(None) => None,
+            LoadResult::Document(Some(row)) => Some(match recipe {
                 Recipe::Content(transforms) => transformed(&row, transforms),
                 Recipe::Presence => None,
             }),
-            // A row that makes no document is parked; the sink should not hold one either, but may hold the last good one.
-            Loaded::Rejected(_) => Some(None),
+            // A row that gives no document is parked; the sink may still hold the last valid document.
+            LoadResult::Rejected(_) => Some(None),
         });
         Ok(made.collect())
     }
 
-    /// Events on their way explain a difference for a while.
-    async fn outlive_events(&self, recipe: &Recipe, found: &mut BTreeMap<String, Kind>) -> Result<(), Failure> {
+    /// Waits while waiting events may explain the differences, and removes those that disappear.
+    async fn wait_for_events(&self, recipe: &Recipe, found: &mut BTreeMap<String, Kind>) -> Result<(), Failure> {
         let pause = Duration::from_millis(500);
         let mut waited = Duration::ZERO;
         while !found.is_empty() && waited < PENDING_MAX {
@@ -187,11 +189,11 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// How many were repaired, and how many are held.
+    /// Queues an event for each difference. Returns the number of repaired and of held documents.
     async fn repair(&self, found: &BTreeMap<String, Kind>) -> Result<(u64, u64), Failure> {
         let entity = &self.bound.entity;
         let extra = found.values().filter(|kind| **kind == Kind::Extra).count();
-        let removes = hold::may_remove(self.store, &entity.name, extra).await?;
+        let removes = delete_guard::may_remove(self.store, &entity.name, extra).await?;
         let repaired = found.iter().filter(|(_, kind)| removes || **kind != Kind::Extra);
         let keys: Vec<&String> = repaired.map(|(key, _)| key).collect();
         for keys in keys.chunks(1000) {
@@ -207,8 +209,8 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Documents that are made of messages have no rows to be compared with; and where events are chosen by `when`, rows do
-/// not tell what should be there.
+/// Whether the documents of the workflow can be verified. Documents built from messages have no rows to compare with;
+/// and if `when` selects events, the rows do not show which documents should exist.
 pub fn is_possible(graph: &Graph) -> bool {
     graph.steps.iter().any(|step| step.role == Role::Load) && graph.on.iter().any(|on| on.when.is_none())
 }
@@ -216,7 +218,7 @@ pub fn is_possible(graph: &Graph) -> bool {
 fn recipe(graph: &Graph) -> Recipe {
     let mut transforms = Vec::new();
     for step in graph.topological().iter().map(|id| &graph.steps[*id as usize]) {
-        // Of the row alone, without the event and the run that there are none of here.
+        // The expression may use only the row: here there is no event and no run.
         let of_row = step.expressions.iter().all(|(_, expression)| expression.variables().next().is_none());
         let plain = of_row && step.when.is_none() && step.input.is_none() && step.for_each.is_none();
         match step.role {
@@ -243,5 +245,5 @@ fn transformed(row: &Arc<serde_json::Value>, transforms: &[Expression]) -> Docum
 }
 
 fn misplaced() -> Failure {
-    Failure::fatal("misplaced-reply", "the store answered another question")
+    Failure::fatal(codes::MISPLACED_REPLY, "the store sent a reply that does not fit the request")
 }

@@ -1,8 +1,8 @@
-//! Which version of each workflow is at work, and the earlier ones by which something still goes on.
+//! The definition versions of the workflows: the current ones, and the earlier ones that still have runs.
 //!
-//! A version is a number that a source's store gives to a workflow's content. Content that is stored keeps its number,
-//! also an earlier one: going back to a former definition brings its number back, and nodes of two configurations side
-//! by side keep to one number each. Everything that stands in the workflow counts as its content, its events too.
+//! A version is a number that a source's store gives to the content of a workflow. Stored content keeps its number:
+//! going back to a former definition brings its number back, and two nodes with different configurations each use their
+//! own number. The content is everything in the workflow's section, including its events.
 
 use std::sync::Arc;
 
@@ -17,32 +17,36 @@ use honeyflow_store::{
 use honeyflow_workflow::{self as workflow, Catalogue, Graph, compile, definition};
 
 use super::{plan, reindex::ask, source::OpenSource};
-use crate::registry::Database;
+use crate::{codes, registry::Database};
 
-/// What one source's store says of the workflows that it begins.
-pub struct Numbered {
+/// The workflows that one source starts, with the version numbers of its store.
+pub struct NumberedDefinitions {
     wanted: Vec<NewDefinition>,
     versions: Versions,
 }
 
-/// Earlier versions that have something to go on with.
+/// The earlier versions that still have runs or parked events.
 #[derive(Default)]
-pub struct Older {
+pub struct OlderVersions {
     pub graphs: Vec<Arc<Graph>>,
-    /// By graph, by step.
+    /// The steps of each graph.
     pub steps: Vec<Vec<Arc<dyn Step>>>,
-    /// By source.
+    /// The versions of each source.
     pub versions: Vec<Vec<Version>>,
 }
 
-/// The number of a workflow where it begins first.
-pub fn number(numbered: &[Numbered], workflow: &str) -> Option<u32> {
-    let place = |of: &Numbered| of.wanted.iter().position(|wanted| &*wanted.workflow == workflow);
+/// The version number of a workflow in the first source that starts it.
+pub fn number(numbered: &[NumberedDefinitions], workflow: &str) -> Option<u32> {
+    let place = |of: &NumberedDefinitions| of.wanted.iter().position(|wanted| &*wanted.workflow == workflow);
     numbered.iter().find_map(|of| place(of).map(|at| of.versions.numbers[at]))
 }
 
-/// Asks every source's store, which stores what is new. To be repeated now and then while they are at work.
-pub async fn put(workflows: &[workflow::Definition], sources: &[OpenSource]) -> Result<Vec<Numbered>, Failure> {
+/// Gets the version numbers from every source's store, which stores new definitions. The caller repeats this from time
+/// to time while the versions are in use, because a store deletes versions that are not mentioned for long.
+pub async fn put(
+    workflows: &[workflow::Definition],
+    sources: &[OpenSource],
+) -> Result<Vec<NumberedDefinitions>, Failure> {
     let mut numbered = Vec::new();
     for source in sources {
         let begins = |workflow: &&workflow::Definition| workflow.on.iter().any(|on| on.source == source.name);
@@ -52,26 +56,26 @@ pub async fn put(workflows: &[workflow::Definition], sources: &[OpenSource]) -> 
         };
         let wanted: Vec<NewDefinition> = workflows.iter().filter(begins).map(new).collect();
         match ask(&source.database.store, Admin::PutDefinitions(wanted.clone())).await? {
-            AdminReply::Versions(versions) => numbered.push(Numbered { wanted, versions }),
+            AdminReply::Versions(versions) => numbered.push(NumberedDefinitions { wanted, versions }),
             other => return Err(misplaced(&other)),
         }
     }
     Ok(numbered)
 }
 
-/// Reads, compiles and binds them. One that does not fit any more keeps nobody from starting: what it began waits, and
-/// status says why.
+/// Reads, compiles and builds the earlier versions. A version that can no longer be built does not stop the node from
+/// starting: its runs wait, and the status says why.
 pub fn older(
-    numbered: &[Numbered],
+    numbered: &[NumberedDefinitions],
     current: &[Arc<Graph>],
     kinds: &Catalogue,
     build: impl Fn(&Graph) -> Result<Vec<Arc<dyn Step>>, Failure>,
-) -> Older {
-    let mut older = Older::default();
+) -> OlderVersions {
+    let mut older = OlderVersions::default();
     let content = |graph: &Arc<Graph>| (graph.name.clone(), definition::text(&graph.definition));
     let mut known: Vec<((Name, String), Result<usize, String>)> =
         current.iter().map(content).enumerate().map(|(at, content)| (content, Ok(at))).collect();
-    for Numbered { wanted, versions } in numbered {
+    for NumberedDefinitions { wanted, versions } in numbered {
         let mut of_source = Vec::new();
         let new = wanted.iter().zip(&versions.numbers).map(|(new, number)| (&new.workflow, *number, &new.content));
         let begun = versions.begun.iter().map(|begun| (&begun.workflow, begun.version, &begun.content));
@@ -84,7 +88,7 @@ pub fn older(
                     older.steps.push(steps);
                     current.len() + older.graphs.len() - 1
                 });
-                let planned = planned.map_err(|failure| format!("cannot be worked by here: {}", failure.message));
+                let planned = planned.map_err(|failure| format!("cannot be used on this node: {}", failure.message));
                 known.push(((workflow.clone(), content.clone()), planned.clone()));
                 planned
             });
@@ -96,12 +100,13 @@ pub fn older(
 }
 
 fn read(workflow: &str, number: u32, content: &str, kinds: &Catalogue) -> Result<Graph, Failure> {
-    let value = serde_json::from_str(content).map_err(|error| Failure::fatal("bad-workflow", error.to_string()))?;
+    let value =
+        serde_json::from_str(content).map_err(|error| Failure::fatal(codes::BAD_WORKFLOW, error.to_string()))?;
     let definition = definition::read(workflow, &value, kinds).map_err(|problems| plan::unsound(&problems))?;
     compile(&definition, number, kinds).map_err(|problems| plan::unsound(&problems))
 }
 
-/// Every version of a workflow that a source's store knows.
+/// All versions of a workflow in a source's store.
 pub async fn stored(database: &Database, workflow: &str) -> Result<Vec<Definition>, Failure> {
     if database.installed().await?.is_none() {
         return Ok(Vec::new());
@@ -113,7 +118,7 @@ pub async fn stored(database: &Database, workflow: &str) -> Result<Vec<Definitio
 }
 
 fn misplaced(reply: &AdminReply) -> Failure {
-    Failure::fatal("misplaced-reply", format!("the store answered another question: {reply:?}"))
+    Failure::fatal(codes::MISPLACED_REPLY, format!("the store sent a reply that does not fit the request: {reply:?}"))
 }
 
 #[cfg(test)]
@@ -133,9 +138,9 @@ mod tests {
         Definition { workflow: "book".into(), version, content, created_ms: 0 }
     }
 
-    fn numbered(at_work: &workflow::Definition, number: u32, begun: Vec<Definition>) -> Numbered {
+    fn numbered(at_work: &workflow::Definition, number: u32, begun: Vec<Definition>) -> NumberedDefinitions {
         let wanted = vec![NewDefinition { workflow: "book".into(), content: definition::text(at_work) }];
-        Numbered { wanted, versions: Versions { numbers: vec![number], begun } }
+        NumberedDefinitions { wanted, versions: Versions { numbers: vec![number], begun } }
     }
 
     fn build(graph: &Graph) -> Result<Vec<Arc<dyn Step>>, Failure> {
@@ -150,7 +155,7 @@ mod tests {
         let (new, old) = (definition_of("new"), definition_of("old"));
         let current = [Arc::new(compile(&new, 2, &registry::kinds()).expect("sound"))];
         let first = numbered(&new, 2, vec![begun(1, definition::text(&old))]);
-        // A database that was restored, or joined later, has other numbers.
+        // A database that was restored, or added later, has other numbers.
         let second = numbered(&new, 7, vec![begun(4, definition::text(&old)), begun(5, definition::text(&new))]);
         let older = older(&[first, second], &current, &registry::kinds(), build);
         assert_eq!((older.graphs.len(), older.steps.len()), (1, 1));
@@ -161,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn wf_22_what_does_not_fit_any_more_says_why() {
+    fn wf_22_a_version_that_cannot_be_built_says_why() {
         let new = definition_of("new");
         let current = [Arc::new(compile(&new, 4, &registry::kinds()).expect("sound"))];
         let unknown = json!({ "step": { "a": { "use": "carrier-pigeon" } } }).to_string();

@@ -1,5 +1,5 @@
-//! What a node looks at now and then, apart from events: pauses that people have asked for, and triggers that a
-//! migration has dropped without a word. Once in a while it says which versions are at work, so that they are kept.
+//! Periodic checks of a node, apart from events: pauses and requests of operators, and triggers that a migration has
+//! dropped. Twice a day it also tells the stores which definition versions are in use, so that they are kept.
 
 use std::{
     sync::Arc,
@@ -14,14 +14,15 @@ use honeyflow_store::{Admin, AdminReply};
 use honeyflow_workflow::Graph;
 
 use super::{
-    cancel::Cancels, hive::Hives, reindex::ask, source::OpenSource, verify, verify::Verification, versions, wish,
+    cancel::Cancels, hive::Hives, operator_request, reindex::ask, source::OpenSource, verify, verify::Verification,
+    versions,
 };
-use crate::registry::Bound;
+use crate::registry::BoundEntity;
 
-/// A pause is heeded, and a dropped trigger found, within twice this time.
+/// A pause takes effect, and a dropped trigger is found, within twice this time.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Stores forget a version that nobody has named for long.
+/// A store deletes a version that no node has mentioned for a long time.
 const NAME_VERSIONS_EVERY: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub struct Watch {
@@ -44,19 +45,19 @@ impl Watch {
                 named_at = Instant::now();
                 let workflows: Vec<_> = self.graphs.iter().map(|graph| (*graph.definition).clone()).collect();
                 if let Err(failure) = versions::put(&workflows, &self.sources).await {
-                    tracing::warn!(%failure, "could not say which versions are at work");
+                    tracing::warn!(%failure, "could not tell the store which versions are in use");
                 }
             }
             for source in self.sources.iter() {
-                // The database may be busy or away: the next look will tell.
-                if let Err(failure) = self.look(source, &mut cancels).await {
-                    tracing::debug!(source = %source.name, %failure, "could not look");
+                // The database may be busy or unreachable: try again in the next round.
+                if let Err(failure) = self.check(source, &mut cancels).await {
+                    tracing::debug!(source = %source.name, %failure, "could not check the source");
                 }
             }
         }
     }
 
-    async fn look(&self, source: &OpenSource, cancels: &mut Cancels) -> Result<(), Failure> {
+    async fn check(&self, source: &OpenSource, cancels: &mut Cancels) -> Result<(), Failure> {
         if let AdminReply::Paused(paused) = ask(&source.database.store, Admin::Paused).await? {
             for graph in self.graphs.iter().filter(|graph| graph.on.iter().any(|on| on.source == source.name)) {
                 let is_paused = paused.iter().any(|pause| pause.noun == "workflow" && *pause.name == *graph.name);
@@ -64,15 +65,15 @@ impl Watch {
             }
         }
         if let AdminReply::Tasks(tasks) = ask(&source.database.store, Admin::Tasks).await? {
-            wish::see_to(&tasks, &source.database.store, &self.hives).await?;
-            cancels.see_to(tasks, source, &self.engine, &self.hives).await?;
+            operator_request::carry_out_requests(&tasks, &source.database.store, &self.hives).await?;
+            cancels.carry_out(tasks, source, &self.engine, &self.hives).await?;
         }
-        // One node sees to it: the one that has the first shard.
+        // Only one node repairs triggers: the holder of the first shard.
         if !self.hives.holds(&source.name, 0) {
             return Ok(());
         }
         self.put_triggers_back(source).await?;
-        self.compare_what_is_owed(source).await
+        self.run_owed_comparisons(source).await
     }
 
     async fn put_triggers_back(&self, source: &OpenSource) -> Result<(), Failure> {
@@ -81,14 +82,15 @@ impl Watch {
             return Ok(());
         }
         let tables = drift.tables();
-        tracing::warn!(source = %source.name, ?tables, "a migration has dropped or changed our triggers: installing them again");
+        tracing::warn!(source = %source.name, ?tables, "a migration has dropped or changed triggers of Honeyflow: installing them again");
         source.database.owe_comparison(tables).await?;
         let wanted = source.capture();
         source.database.reinstall(wanted).await
     }
 
-    /// What changed while nothing was captured is not known: the documents tell, those without a row too.
-    async fn compare_what_is_owed(&self, source: &OpenSource) -> Result<(), Failure> {
+    /// Compares documents and rows of tables whose triggers were missing for a while, to find the changes that made no
+    /// event, including deleted rows.
+    async fn run_owed_comparisons(&self, source: &OpenSource) -> Result<(), Failure> {
         for table in source.database.owed_comparisons().await? {
             let touched = |other: &str| other.eq_ignore_ascii_case(&table);
             for bound in &source.bound {
@@ -101,7 +103,7 @@ impl Watch {
         Ok(())
     }
 
-    async fn verify(&self, source: &OpenSource, bound: &Bound) -> Result<(), Failure> {
+    async fn verify(&self, source: &OpenSource, bound: &BoundEntity) -> Result<(), Failure> {
         let entity = &bound.entity.name;
         let fed = |graph: &&Arc<Graph>| graph.on.iter().any(|on| on.entity == *entity) && verify::is_possible(graph);
         for graph in self.graphs.iter().filter(fed) {
@@ -113,7 +115,7 @@ impl Watch {
             if verified.held > 0 {
                 tracing::error!(
                     %entity,
-                    "{} documents have no row any more, and nobody said why: they are kept until `honeyflow source confirm {} {entity}`",
+                    "{} documents no longer have a row, without a delete event; they are kept until `honeyflow source confirm {} {entity}`",
                     verified.held,
                     source.name
                 );

@@ -1,27 +1,30 @@
-//! Entities as configured, held against the database: every name must be in its catalogue, every key must have a type,
-//! every statement must be one that can be prepared. What comes out is what intake and load work with.
+//! Binds the configured entities to the database: every name must exist in its catalogue, every key must have a type,
+//! and the database must be able to prepare every statement. The intake and the load step use the result.
 
 use std::sync::Arc;
 
 use honeyflow_runtime::Failure;
-use honeyflow_source_outbox::{Edge, EdgeBy as BoundBy, Entity, FanOutMode};
+use honeyflow_source_outbox::{self as outbox, Entity, FanOutMode};
 use honeyflow_store::{Columns, KeyColumn, Statement, catalogue::Table};
 use honeyflow_workflow::{Problem, problem::nearest};
 
 use super::Database;
-use crate::config::{EdgeBy, EdgeConfig, EntityConfig, FanOut};
+use crate::{
+    codes,
+    config::{self, EdgeConfig, EntityConfig, FanOut},
+};
 
 /// An entity that fits its database.
 #[derive(Clone, Debug)]
-pub struct Bound {
+pub struct BoundEntity {
     pub entity: Entity,
     pub document: Arc<Statement>,
     /// Columns of the document statement's result.
     pub result: Vec<String>,
 }
 
-/// Binds all entities of one source. With problems, what could be bound is still returned.
-pub async fn bind(database: &Database, entities: &[&EntityConfig]) -> (Vec<Bound>, Vec<Problem>) {
+/// Binds all entities of one source. If there are problems, the entities without problems are still returned.
+pub async fn bind(database: &Database, entities: &[&EntityConfig]) -> (Vec<BoundEntity>, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut bound = Vec::new();
     for entity in entities {
@@ -35,12 +38,12 @@ async fn bind_entity(
     all: &[&EntityConfig],
     config: &EntityConfig,
     problems: &mut Vec<Problem>,
-) -> Option<Bound> {
+) -> Option<BoundEntity> {
     let path = format!("entity.{}", config.name);
     let table = find_table(database, &config.table, &format!("{path}.table"), &path, problems)?;
-    known_columns(table, &config.key, &format!("{path}.key"), problems)?;
-    let key = typed(database, table, &config.key, &format!("{path}.key"), problems).await?;
-    watched_columns(table, &config.columns, &format!("{path}.columns"), problems);
+    check_columns(table, &config.key, &format!("{path}.key"), problems)?;
+    let key = typed_key(database, table, &config.key, &format!("{path}.key"), problems).await?;
+    check_watched_columns(table, &config.columns, &format!("{path}.columns"), problems);
     let document = Statement {
         place: format!("{path}.document"),
         text: config.document.clone(),
@@ -49,12 +52,12 @@ async fn bind_entity(
         json: config.json.clone(),
     };
     let document = Arc::new(document);
-    let result = prepared(database, &document, problems).await;
+    let result = prepare_statement(database, &document, problems).await;
     if let Some(result) = &result {
         for (n, json) in config.json.iter().enumerate().filter(|(_, json)| !result.contains(json)) {
             let problem = Problem::error(
                 format!("{path}.json[{n}]"),
-                "unknown-column",
+                codes::problem::UNKNOWN_COLUMN,
                 format!("the document has no column `{json}`"),
             );
             problems.push(problem.nearest(json, result.iter().map(String::as_str)));
@@ -73,7 +76,7 @@ async fn bind_entity(
         edges,
         priority: config.priority,
     };
-    Some(Bound { entity, document, result: result? })
+    Some(BoundEntity { entity, document, result: result? })
 }
 
 async fn bind_edge(
@@ -83,42 +86,41 @@ async fn bind_edge(
     edge: &EdgeConfig,
     path: &str,
     problems: &mut Vec<Problem>,
-) -> Option<Edge> {
+) -> Option<outbox::Edge> {
     let table = find_table(database, &edge.table, &format!("{path}.table"), path, problems)?;
-    watched_columns(table, &edge.columns, &format!("{path}.columns"), problems);
-    // where the table is an entity too, its rows are captured under that entity's key
+    check_watched_columns(table, &edge.columns, &format!("{path}.columns"), problems);
+    // If the table is an entity, too, its rows are captured under that entity's key.
     let configured =
         all.iter().find(|other| other.table.eq_ignore_ascii_case(&edge.table)).map(|other| other.key.clone());
     let key = configured.unwrap_or_else(|| table.primary_key().iter().map(|column| column.name.clone()).collect());
-    let table_key = typed(database, table, &key, &format!("{path}.table"), problems).await?;
+    let table_key = typed_key(database, table, &key, &format!("{path}.table"), problems).await?;
     let by = match &edge.by {
-        EdgeBy::Key(columns) => {
-            known_columns(table, columns, &format!("{path}.key"), problems)?;
+        config::EdgeBy::Key(columns) => {
+            check_columns(table, columns, &format!("{path}.key"), problems)?;
             if columns.len() != entity.key.len() {
                 let message = format!(
-                    "the key of `{}` has {} parts, this names {}",
+                    "the key of `{}` has {} parts, but this names {}",
                     entity.name,
                     entity.key.len(),
                     columns.len()
                 );
                 problems.push(
-                    Problem::error(format!("{path}.key"), "bad-edge", message)
-                        .help("one column for each part of the entity's key, in its order"),
+                    Problem::error(format!("{path}.key"), codes::problem::BAD_EDGE, message)
+                        .help("name one column for each part of the entity's key, in the same order"),
                 );
                 return None;
             }
-            BoundBy::Key(columns.clone())
+            outbox::EdgeBy::Key(columns.clone())
         }
-        EdgeBy::Statement(_) if table_key.is_empty() => {
-            let message =
-                format!("`{}` has no primary key, so that `$keys` would have nothing to name its rows by", edge.table);
+        config::EdgeBy::Statement(_) if table_key.is_empty() => {
+            let message = format!("`{}` has no primary key, so `$keys` cannot identify its rows", edge.table);
             problems.push(
-                Problem::error(format!("{path}.to"), "no-table-key", message)
-                    .help("use `key` with columns that are the entity's key"),
+                Problem::error(format!("{path}.to"), codes::problem::NO_TABLE_KEY, message)
+                    .help("use `key` with columns that contain the entity's key"),
             );
             return None;
         }
-        EdgeBy::Statement(text) => {
+        config::EdgeBy::Statement(text) => {
             let statement = Arc::new(Statement {
                 place: format!("{path}.to"),
                 text: text.clone(),
@@ -126,7 +128,7 @@ async fn bind_edge(
                 result_key: Vec::new(),
                 json: Vec::new(),
             });
-            let result = prepared(database, &statement, problems).await?;
+            let result = prepare_statement(database, &statement, problems).await?;
             if result.len() != entity.key.len() {
                 let message = format!(
                     "the key of `{}` has {} parts, the statement returns {} columns",
@@ -135,12 +137,12 @@ async fn bind_edge(
                     result.len()
                 );
                 problems.push(
-                    Problem::error(format!("{path}.to"), "bad-edge", message)
-                        .help("one column for each part of the entity's key, in its order"),
+                    Problem::error(format!("{path}.to"), codes::problem::BAD_EDGE, message)
+                        .help("name one column for each part of the entity's key, in the same order"),
                 );
                 return None;
             }
-            BoundBy::Statement(statement)
+            outbox::EdgeBy::Statement(statement)
         }
     };
     let fan_out = match edge.fan_out {
@@ -148,10 +150,10 @@ async fn bind_edge(
         FanOut::Shallow => FanOutMode::Shallow,
         FanOut::None => FanOutMode::None,
     };
-    Some(Edge { table: table.name.clone(), table_key, columns: edge.columns.clone(), by, fan_out })
+    Some(outbox::Edge { table: table.name.clone(), table_key, columns: edge.columns.clone(), by, fan_out })
 }
 
-/// `above`: where to show it if the key `table` is not written.
+/// Finds a table, or reports that it does not exist or is a view. `above` is the path of the section.
 fn find_table<'a>(
     database: &'a Database,
     name: &str,
@@ -163,8 +165,8 @@ fn find_table<'a>(
         Some(table) if table.view => {
             let message = format!("`{name}` is a view: its changes cannot be captured");
             problems.push(
-                Problem::error(path, "a-view", message)
-                    .help("name the table that holds the rows; the document may read the view"),
+                Problem::error(path, codes::problem::A_VIEW, message)
+                    .help("name the table that contains the rows; the document may read the view"),
             );
             None
         }
@@ -172,7 +174,8 @@ fn find_table<'a>(
         None => {
             let tables =
                 || database.catalogue.tables.iter().filter(|table| !table.view).map(|table| table.name.as_str());
-            let problem = Problem::error(path, "unknown-table", format!("the database has no table `{name}`"));
+            let problem =
+                Problem::error(path, codes::problem::UNKNOWN_TABLE, format!("the database has no table `{name}`"));
             problems.push(match nearest(name, tables()) {
                 Some(word) => problem.help(format!("did you mean `{word}`?")),
                 None => problem.help(format!("it has {}", tables().take(12).collect::<Vec<_>>().join(", "))),
@@ -183,12 +186,12 @@ fn find_table<'a>(
     }
 }
 
-fn known_columns(table: &Table, columns: &[String], path: &str, problems: &mut Vec<Problem>) -> Option<()> {
+fn check_columns(table: &Table, columns: &[String], path: &str, problems: &mut Vec<Problem>) -> Option<()> {
     let mut known = Some(());
     for (n, name) in columns.iter().enumerate().filter(|(_, name)| table.column(name).is_none()) {
         let problem = Problem::error(
             format!("{path}[{n}]"),
-            "unknown-column",
+            codes::problem::UNKNOWN_COLUMN,
             format!("the table `{}` has no column `{name}`", table.name),
         );
         let columns = || table.columns.iter().map(|column| column.name.as_str());
@@ -201,13 +204,13 @@ fn known_columns(table: &Table, columns: &[String], path: &str, problems: &mut V
     known
 }
 
-fn watched_columns(table: &Table, columns: &Columns, path: &str, problems: &mut Vec<Problem>) {
+fn check_watched_columns(table: &Table, columns: &Columns, path: &str, problems: &mut Vec<Problem>) {
     if let Columns::Some(names) = columns {
-        known_columns(table, names, path, problems);
+        check_columns(table, names, path, problems);
     }
 }
 
-async fn typed(
+async fn typed_key(
     database: &Database,
     table: &Table,
     columns: &[String],
@@ -223,7 +226,11 @@ async fn typed(
     }
 }
 
-async fn prepared(database: &Database, statement: &Arc<Statement>, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
+async fn prepare_statement(
+    database: &Database,
+    statement: &Arc<Statement>,
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<String>> {
     match database.prepare(Arc::clone(statement)).await {
         Ok(columns) => Some(columns),
         Err(failure) => {
@@ -233,11 +240,12 @@ async fn prepared(database: &Database, statement: &Arc<Statement>, problems: &mu
     }
 }
 
-/// A failure as a problem at its place, which the message need not name again.
+/// Turns a failure into a problem at a path. The path is removed from the message, and the part after `; ` becomes the
+/// hint.
 pub fn problem(path: &str, failure: &Failure) -> Problem {
     let code = match &failure.code {
         std::borrow::Cow::Borrowed(code) => code,
-        std::borrow::Cow::Owned(_) => "failed",
+        std::borrow::Cow::Owned(_) => codes::problem::FAILED,
     };
     let message = failure.message.strip_prefix(&format!("{path}: ")).unwrap_or(&failure.message);
     match message.split_once("; ") {

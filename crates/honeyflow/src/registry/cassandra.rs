@@ -1,4 +1,4 @@
-//! Clusters and tables, from what the configuration says of them.
+//! Connects to Cassandra clusters and opens their tables, as configured.
 
 use std::sync::Arc;
 
@@ -9,30 +9,33 @@ use honeyflow_cassandra::{
 };
 use honeyflow_pool::Functions;
 use honeyflow_runtime::Failure;
-use honeyflow_sink_cassandra::{CassandraSink, KeyKind, KeyPart, Misfit, Options, Refused};
+use honeyflow_sink_cassandra::{CassandraSink, KeyKind, KeyPart, Misfit, Options, TableError};
 use honeyflow_store::{KeyColumn, KeyType};
 use honeyflow_workflow::Problem;
 
-use crate::config::{self, CassandraConfig, Config, CqlConfig, SinkConfig, TableConfig, Url};
+use crate::{
+    codes,
+    config::{self, CassandraConfig, Config, CqlConfig, SinkConfig, TableConfig, Url},
+};
 
 /// Starts the pool of a cluster; connections are opened in the background.
 pub fn connect(cluster: &CassandraConfig) -> Result<Session, Failure> {
     let session = match cluster.compiled.clone() {
-        None => Session::open(spoken(&cluster.cql), cluster.pool.clone()),
-        // Read anew every second: a file that was compiled again is in force without a restart.
+        None => Session::open(connection_settings(&cluster.cql), cluster.pool.clone()),
+        // The pool calls this every second: a file that was compiled again is used without a restart.
         Some(file) => {
             let name = cluster.name.clone();
-            Session::open(spoken(&cluster.cql), Functions(move || config::cassandra::load(&file, &name)))
+            Session::open(connection_settings(&cluster.cql), Functions(move || config::cassandra::load(&file, &name)))
         }
     };
-    session.map_err(|error| Failure::fatal("bad-settings", format!("[cassandra.{}]: {error}", cluster.name)))
+    session.map_err(|error| Failure::fatal(codes::BAD_SETTINGS, format!("[cassandra.{}]: {error}", cluster.name)))
 }
 
-fn spoken(cql: &CqlConfig) -> Settings {
+fn connection_settings(cql: &CqlConfig) -> Settings {
     let secret = |reference: &Url| match reference {
         Url::Env(name) => Secret::Env(name.clone()),
         Url::File(path) => Secret::File(path.clone()),
-        // the configuration lets none through
+        // The configuration accepts only references here.
         Url::Written(_) => Secret::Plain(String::new()),
     };
     let login = cql.user.clone().zip(cql.password.as_ref()).map(|(user, password)| {
@@ -50,13 +53,14 @@ fn spoken(cql: &CqlConfig) -> Settings {
         "snappy" => Compression::Snappy,
         _ => Compression::None,
     };
-    // the configuration lets no other numbers through
+    // The configuration accepts no other numbers.
     let version = |number| Version::numbered(number).unwrap_or(Version::V4);
     let versions = Versions { lowest: version(cql.versions.0), highest: version(cql.versions.1) };
     Settings { login, tls, compression, versions, frame_bytes_max: cql.frame_bytes_max, ..Settings::default() }
 }
 
-/// What a sink's adapter is told. `key`: as the entity's database has it; without, names alone are known.
+/// The options of a table. `key` is the entity's key with its types in the database; without it only the names are
+/// known.
 pub fn table_options(config: &Config, sink: &SinkConfig, table: &TableConfig, key: Option<&[KeyColumn]>) -> Options {
     let entity = config.entities_into(&sink.name).into_iter().next();
     let names = entity.and_then(|name| config.entity(&name)).map(|entity| entity.key.clone()).unwrap_or_default();
@@ -91,15 +95,15 @@ fn consistency(word: &str) -> Consistency {
     }
 }
 
-/// For looking at a table, beside nodes that may be writing.
+/// Opens a table read-only, while nodes may be writing to it.
 pub fn reading(config: &Config, sink: &SinkConfig, table: &TableConfig) -> Result<CassandraSink, Failure> {
     let cluster = config.cluster(&table.cluster);
     let cluster =
-        cluster.ok_or_else(|| Failure::fatal("unknown-cluster", format!("no [cassandra.{}]", table.cluster)))?;
+        cluster.ok_or_else(|| Failure::fatal(codes::UNKNOWN_CLUSTER, format!("no [cassandra.{}]", table.cluster)))?;
     Ok(CassandraSink::new(connect(cluster)?, table_options(config, sink, table, None)))
 }
 
-/// Whether the cluster answers and has the table that is asked for; and whether these documents fit it.
+/// Checks that the cluster answers, that the table exists, and that these documents fit it.
 pub async fn problems(
     config: &Config,
     sink: &SinkConfig,
@@ -115,8 +119,8 @@ pub async fn problems(
     let options = table_options(config, sink, table, Some(key));
     let misfits = match CassandraSink::look(&session, &options, documents).await {
         Ok(misfits) => misfits,
-        Err(Refused::Unfit(misfits)) => misfits,
-        Err(Refused::Unasked(failure)) => {
+        Err(TableError::Misfits(misfits)) => misfits,
+        Err(TableError::NotChecked(failure)) => {
             let path = format!("cassandra.{}", cluster.name);
             let path = if failure.message.contains("refused the login") { format!("{path}.cql") } else { path };
             return vec![super::problem(&path, &failure)];
@@ -133,7 +137,7 @@ pub async fn problems(
 mod tests {
     use super::*;
 
-    /// PL-60 CQ-2 CQ-7: what is written reaches the driver.
+    /// PL-60 CQ-2 CQ-7: the configured values reach the driver.
     #[test]
     fn cq_2_versions_and_frames_are_as_configured() {
         let cql = CqlConfig {
@@ -147,10 +151,10 @@ mod tests {
             tls_certificate: None,
             tls_name: None,
         };
-        let settings = spoken(&cql);
+        let settings = connection_settings(&cql);
         assert_eq!(settings.versions, Versions { lowest: Version::V4, highest: Version::V4 });
         assert_eq!((settings.frame_bytes_max, settings.compression), (1 << 20, Compression::Lz4));
-        let settings = spoken(&CqlConfig { versions: (4, 5), ..cql });
+        let settings = connection_settings(&CqlConfig { versions: (4, 5), ..cql });
         assert_eq!(settings.versions, Versions { lowest: Version::V4, highest: Version::V5 });
     }
 }

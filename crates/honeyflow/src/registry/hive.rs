@@ -1,4 +1,4 @@
-//! Which address leads to which hive. One database is one hive, however it is written.
+//! Opens the hive at an address. Different spellings of one database's address give the same hive.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,9 +8,12 @@ use std::{
 use honeyflow_hive::HiveStore;
 use honeyflow_runtime::Failure;
 
-use crate::config::{Url, secret::Secret};
+use crate::{
+    codes,
+    config::{Url, secret::Secret},
+};
 
-/// Schemes of what a hive can live in.
+/// The URL schemes of databases that can hold a hive.
 pub const HIVE_SCHEMES: &[&str] = &[
     "sqlite",
     #[cfg(feature = "postgres")]
@@ -27,16 +30,16 @@ pub const HIVE_SCHEMES: &[&str] = &[
     "rediss",
 ];
 
-/// Where a hive lives.
+/// The address of a hive.
 #[derive(Clone)]
 pub struct HivePlace {
     kind: Kind,
-    /// Two addresses of one database have the same.
+    /// The same for all addresses of one database.
     identity: String,
     trust: Trust,
 }
 
-/// What a person says of the server.
+/// What the operator has declared about the server.
 #[derive(Clone, Copy)]
 pub struct Trust {
     pub require_replica: bool,
@@ -78,7 +81,7 @@ impl Server {
         }
     }
 
-    /// Who asks and how does not make it another database.
+    /// The address without user and options, which do not make it another database.
     fn identity(self, url: &str) -> String {
         match self {
             #[cfg(feature = "postgres")]
@@ -90,7 +93,10 @@ impl Server {
         }
     }
 
-    #[cfg_attr(not(all(feature = "mysql", feature = "redis")), expect(unused_variables, reason = "those need it"))]
+    #[cfg_attr(
+        not(all(feature = "mysql", feature = "redis")),
+        expect(unused_variables, reason = "only MySQL and Redis use it")
+    )]
     fn open(self, url: &str, hive: &str, trust: Trust) -> Result<Arc<dyn HiveStore>, Failure> {
         match self {
             #[cfg(feature = "postgres")]
@@ -115,10 +121,11 @@ impl Server {
 }
 
 impl HivePlace {
-    /// `place`: the key of the configuration, for messages. Relative paths are looked for in `folder`.
+    /// Parses the address. `place` is the key of the configuration, for messages; relative paths are relative to
+    /// `folder`.
     pub fn of(url: &Url, place: &str, folder: &Path) -> Result<HivePlace, Failure> {
         let url = url.resolve().map_err(|unresolved| {
-            Failure::fatal("unresolved", format!("{place}: {unresolved}; {}", unresolved.help()))
+            Failure::fatal(codes::UNRESOLVED, format!("{place}: {unresolved}; {}", unresolved.help()))
         })?;
         let text = url.reveal();
         if let Some(path) = text.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
@@ -132,7 +139,10 @@ impl HivePlace {
             return Ok(HivePlace { kind: Kind::Server(server, Arc::new(url)), identity, trust: Trust::default() });
         }
         let known = HIVE_SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ");
-        Err(Failure::fatal("unknown-url", format!("{place}: this build has no hive for this address; it has {known}")))
+        Err(Failure::fatal(
+            codes::UNKNOWN_URL,
+            format!("{place}: this build has no hive for this address; it has {known}"),
+        ))
     }
 
     #[must_use]
@@ -144,12 +154,12 @@ impl HivePlace {
         self.identity == other.identity
     }
 
-    /// For people: nothing secret.
+    /// The address for people, without secrets.
     pub fn shown(&self) -> &str {
         &self.identity
     }
 
-    /// `alone`: refuses to join while another node lives there, where the database can tell.
+    /// Opens the store. With `alone`, joining fails while another node is alive, if the database can show that.
     pub async fn open(&self, hive: &str, alone: bool) -> Result<Arc<dyn HiveStore>, Failure> {
         match &self.kind {
             Kind::Sqlite(path) => {
@@ -164,18 +174,18 @@ impl HivePlace {
         }
     }
 
-    /// A hive of its own needs a file; a source's must be there already.
+    /// Creates the file of a separate hive; the file of a source's database must already exist.
     pub fn make_if_missing(&self) -> Result<(), Failure> {
         if let Kind::Sqlite(path) = &self.kind {
             let made = std::fs::OpenOptions::new().create(true).append(true).open(path);
             made.map_err(|error| {
-                Failure::fatal("cannot-open", format!("[hive] url: cannot open {}: {error}", path.display()))
+                Failure::fatal(codes::CANNOT_OPEN, format!("[hive] url: cannot open {}: {error}", path.display()))
             })?;
         }
         Ok(())
     }
 
-    /// Whether its nodes are processes of this machine, told apart by kernel locks.
+    /// The SQLite file; then all nodes run on this machine, and kernel locks show which are alive. None for a server.
     pub fn file(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Sqlite(path) => Some(path),
@@ -184,7 +194,7 @@ impl HivePlace {
     }
 }
 
-/// `scheme://host:port/database`.
+/// The address in the form `scheme://host:port/database`.
 pub(crate) fn without_user(scheme: &str, port: u16, url: &str) -> String {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -205,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn hv_43_one_database_is_one_hive_however_it_is_written() {
+    fn hv_43_different_spellings_of_a_database_are_one_hive() {
         assert!(place("sqlite:shop.db").is_same(&place("sqlite:///shop/shop.db")));
         assert!(!place("sqlite:shop.db").is_same(&place("sqlite:other.db")));
     }
 
     #[cfg(feature = "postgres")]
     #[test]
-    fn hv_43_a_user_or_a_default_port_makes_no_other_hive() {
+    fn hv_43_user_and_default_port_do_not_make_another_hive() {
         let one = place("postgres://a@DB.example/shop?sslmode=require");
         assert!(one.is_same(&place("postgresql://b:secret@db.example:5432/shop")));
         assert!(!one.is_same(&place("postgres://a@db.example:5433/shop")));
@@ -230,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_another_kind_is_refused_without_being_repeated() {
+    fn an_unknown_scheme_is_refused_without_showing_the_address() {
         let failure =
             HivePlace::of(&Url::Written("etcd://a:secret@b".into()), "hive.url", Path::new("")).err().unwrap();
         assert!(failure.message.contains("sqlite:") && !failure.message.contains("secret"), "{failure}");

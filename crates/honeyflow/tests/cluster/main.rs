@@ -1,7 +1,6 @@
-//! Several nodes on one outbox, as processes: killed, drained and joined under load. Whatever happens to nodes, every
-//! change is done, no key is worked on twice at once, and versions never fall.
+//! Several nodes as processes on one outbox: killed, drained and joined under load. Every change is processed, no key
+//! is processed by two nodes at once, and versions never decrease.
 
-mod elsewhere;
 #[expect(dead_code, reason = "another suite needs the rest")]
 #[path = "../fault/http.rs"]
 mod http;
@@ -12,6 +11,7 @@ mod node;
 mod postgres;
 mod recorder;
 mod restore;
+mod separate_hive;
 mod shop;
 #[path = "../fault/wait.rs"]
 mod wait;

@@ -1,5 +1,5 @@
-//! The server that workflows call. It notes who calls for what under which version, and whether two ever call for one key
-//! at once.
+//! The server that workflows call. It records the version of each call for each key, and whether two calls for one key
+//! overlap.
 
 use std::{
     collections::HashMap,
@@ -11,11 +11,11 @@ use std::{
 
 use serde_json::Value;
 
-/// Long enough that two calls for one key would be seen together.
+/// Long enough that two overlapping calls for one key would be noticed.
 const TAKES: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
-struct Known {
+struct KeyRecord {
     open: bool,
     version: u64,
     body: Value,
@@ -25,11 +25,11 @@ struct Known {
 
 #[derive(Default)]
 struct Notes {
-    /// Added to what a call takes.
+    /// Added to the duration of each call.
     slower_by: Duration,
-    keys: HashMap<String, Known>,
+    keys: HashMap<String, KeyRecord>,
     calls: Vec<Instant>,
-    /// Calls that have no answer yet, now and at the most.
+    /// The number of calls without an answer: now, and the largest ever.
     open: usize,
     most_open: usize,
     wrong: Vec<String>,
@@ -58,27 +58,27 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on each call takes so much longer.
+    /// Makes each call take longer from now on.
     pub fn slow_down(&self, slower_by: Duration) {
         self.notes().slower_by = slower_by;
     }
 
-    /// What was said last for a key.
+    /// The body of the last call for a key.
     pub fn last(&self, key: &str) -> Value {
-        self.notes().keys.get(key).map_or(Value::Null, |known| known.body.clone())
+        self.notes().keys.get(key).map_or(Value::Null, |record| record.body.clone())
     }
 
-    /// When each call came in.
+    /// The time of each call.
     pub fn calls(&self) -> Vec<Instant> {
         self.notes().calls.clone()
     }
 
-    /// The most calls that were ever open together.
+    /// The largest number of calls that were open at the same time.
     pub fn most_open(&self) -> usize {
         self.notes().most_open
     }
 
-    /// Overlaps and versions that fell.
+    /// Descriptions of overlapping calls and decreasing versions.
     pub fn wrong(&self) -> Vec<String> {
         self.notes().wrong.clone()
     }
@@ -118,24 +118,24 @@ impl Recorder {
         notes.calls.push(Instant::now());
         notes.open += 1;
         notes.most_open = notes.most_open.max(notes.open);
-        let known = notes.keys.entry(key.to_owned()).or_default();
+        let record = notes.keys.entry(key.to_owned()).or_default();
         let mut wrong = Vec::new();
-        if known.open {
+        if record.open {
             wrong.push(format!("{key}: two calls at once"));
         }
-        if version < known.version {
-            wrong.push(format!("{key}: version {version} after {}", known.version));
+        if version < record.version {
+            wrong.push(format!("{key}: version {version} after {}", record.version));
         }
         if idempotency.is_empty() || version == 0 {
             wrong.push(format!("{key}: without idempotency key or version"));
         }
-        *known = Known {
+        *record = KeyRecord {
             open: true,
             version,
             body: serde_json::from_str(body).unwrap_or_default(),
-            bodies: std::mem::take(&mut known.bodies),
+            bodies: std::mem::take(&mut record.bodies),
         };
-        known.bodies.insert(idempotency.to_owned(), body.to_owned());
+        record.bodies.insert(idempotency.to_owned(), body.to_owned());
         notes.wrong.extend(wrong);
     }
 }

@@ -1,4 +1,4 @@
-//! A bookshop on PostgreSQL, and nodes that call the recorder for each change of it.
+//! A bookshop on PostgreSQL, with nodes that call the recorder for each change.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -20,14 +20,14 @@ pub struct Shop {
     port: u16,
 }
 
-pub struct Ran {
+pub struct CommandOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
 impl Shop {
-    /// None where there is no server.
+    /// Creates the shop; none if there is no PostgreSQL server.
     pub fn new(books: u32) -> Option<Shop> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let server = honeyflow_services::postgres()?;
@@ -65,12 +65,12 @@ impl Shop {
         String::from_utf8(ran.stdout).expect("UTF-8").trim().to_owned()
     }
 
-    /// One transaction.
+    /// Runs the statements in one transaction.
     pub fn psql(&self, statements: &str) -> String {
         self.psql_in(&self.database, statements)
     }
 
-    /// By the program that administrators use.
+    /// Makes a backup with pg_dump.
     pub fn back_up(&self) -> PathBuf {
         let file = self.home().join("backup.sql");
         let mut command = Command::new("pg_dump");
@@ -80,24 +80,24 @@ impl Shop {
         file
     }
 
-    /// In one transaction, under whatever runs: if the server ends it for their sake it is tried again.
+    /// Restores the backup in one transaction while nodes run. If the server aborts it because of them, it tries again.
     pub fn restore(&self, backup: &Path) {
-        let mut said = String::new();
+        let mut message = String::new();
         let restored = wait::within(wait::DEADLINE, || {
             let mut command = Command::new("psql");
             command.args(["-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", &self.url(&self.database), "-f"]);
             let ran = command.arg(backup).output().expect("psql");
-            said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            message = String::from_utf8_lossy(&ran.stderr).into_owned();
             ran.status.success().then_some(())
         });
-        assert!(restored.is_some(), "{said}");
+        assert!(restored.is_some(), "{message}");
     }
 
     pub fn number(&self, query: &str) -> i64 {
         self.psql(query).parse().unwrap_or_else(|error| panic!("{error}: {query}"))
     }
 
-    /// A configuration for a node of this name; `more` goes into `[node]`.
+    /// Writes a configuration for a node with this name; `more` is added to `[node]`.
     pub fn configure(&self, name: &str, more: &str) {
         let port = self.port;
         let text = format!(
@@ -147,26 +147,26 @@ step.call = {{ use = "http.call", needs = ["load"], url = "http://127.0.0.1:{por
         Node::launch(self.command(name, &["start", "--yes"]), &log, place)
     }
 
-    /// Configured, started, and at work on a part of the shards.
+    /// Configures and starts a node, and waits until it holds shards.
     pub fn start(&self, name: &str) -> Node {
         self.configure(name, "");
         self.launch(name).ready()
     }
 
-    pub fn run(&self, name: &str, verb: &[&str]) -> Ran {
+    pub fn run(&self, name: &str, verb: &[&str]) -> CommandOutput {
         let ran = self.command(name, verb).stdin(Stdio::null()).output().expect("the binary");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-        Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
+        CommandOutput { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
     }
 
-    /// Lines of JSON.
+    /// Runs a command and returns its lines of JSON.
     pub fn ask(&self, name: &str, verb: &[&str]) -> Vec<Value> {
         let ran = self.run(name, &[verb, &["--output", "json"]].concat());
         assert_eq!(ran.code, 0, "{verb:?}: {}{}", ran.out, ran.err);
         ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
-    /// The shards that each node holds, by the rows themselves.
+    /// The number of shards that a node holds, according to the rows.
     pub fn shards(&self, name: &str) -> i64 {
         self.number(&format!(
             "select count(*) from hive_lease l join hive_node n on n.hive = l.hive and n.id = l.holder
@@ -192,7 +192,7 @@ step.call = {{ use = "http.call", needs = ["load"], url = "http://127.0.0.1:{por
         })
     }
 
-    /// One transaction of an application: rows changed, and an event for each by a plain INSERT.
+    /// Changes rows and inserts an event for each, in one transaction, as an application does.
     pub fn change(&self, title: &str, books: &str) {
         self.psql(&format!(
             "begin; update book set title = '{title}' where {books};
@@ -206,21 +206,21 @@ step.call = {{ use = "http.call", needs = ["load"], url = "http://127.0.0.1:{por
         });
         if quiet.is_none() {
             let left = self.psql("select shard, count(*), min(created_at) from honeyflow_outbox group by 1 limit 20");
-            let told: Vec<String> =
+            let reports: Vec<String> =
                 nodes.iter().map(|node| format!("{}\n{}", node.status().unwrap_or_default(), node.log())).collect();
-            panic!("rows are left in the outbox:\n{left}\n{}", told.join("\n"));
+            panic!("rows are left in the outbox:\n{left}\n{}", reports.join("\n"));
         }
     }
 
-    /// The last call for each book said what its row says; nothing else has gone wrong.
+    /// Checks that the last call for each book contained its row, and that the recorder noticed nothing wrong.
     pub fn assert_done(&self) {
         let rows =
             self.psql("select b.id || '|' || b.title || '|' || a.name from book b join author a on a.id = b.author_id");
         for row in rows.lines() {
             let mut parts = row.split('|');
             let (id, title, author) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
-            let said = self.recorder.last(id);
-            assert_eq!((said["title"].as_str(), said["author"].as_str()), (title, author), "book {id}: {said}");
+            let call = self.recorder.last(id);
+            assert_eq!((call["title"].as_str(), call["author"].as_str()), (title, author), "book {id}: {call}");
         }
         assert_eq!(self.recorder.wrong(), Vec::<String>::new());
     }

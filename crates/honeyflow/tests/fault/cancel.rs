@@ -1,8 +1,8 @@
-//! Runs ended by hand, while the node runs and while it does not.
+//! Cancels runs while the node runs and while it does not.
 
 use crate::{shop::Shop, wait};
 
-/// Beside the index, a workflow that sleeps.
+/// A shop with an additional workflow that sleeps.
 fn asleep() -> Shop {
     let shop = Shop::new(3);
     let nap = "[workflow.nap]\non = [{ source = \"shop\", entity = \"book\" }]\nstep.nap = { use = \"sleep\", for = \"1h\" }\n";
@@ -12,7 +12,7 @@ fn asleep() -> Shop {
 
 fn until_done(shop: &Shop, key: &str) {
     let row = format!("select count(*) from honeyflow_task where name = 'nap/book/{key}' and state = 'done'");
-    wait::until("the wish is done", || (shop.number(&row) == 1).then_some(()));
+    wait::until("the request is done", || (shop.number(&row) == 1).then_some(()));
 }
 
 fn open(shop: &Shop) -> Vec<String> {
@@ -28,7 +28,7 @@ fn parked(shop: &Shop) -> Vec<(String, String)> {
     shop.parked().iter().map(|row| (text(row, "key"), text(row, "code"))).collect()
 }
 
-/// WF-54, WF-81: what was asked for while no node ran is done by the next one; with `--drop` nothing is left of it.
+/// WF-54, WF-81: the next node carries out a request that was made while no node ran; `--drop` deletes the event.
 #[test]
 fn wf_54_a_cancelled_run_is_parked_or_dropped() {
     let shop = asleep();
@@ -44,7 +44,7 @@ fn wf_54_a_cancelled_run_is_parked_or_dropped() {
     shop.run_well(&["run", "cancel", "nap", "book", "2", "--drop", "--yes"]);
     let node = shop.start();
     until_done(&shop, "2");
-    assert_eq!(parked(&shop).len(), 1, "dropped, and what was parked before is kept");
-    wait::until("the third sleeps on", || (open(&shop) == ["3"]).then_some(()));
+    assert_eq!(parked(&shop).len(), 1, "the event is dropped, and the one parked before is kept");
+    wait::until("the third run still sleeps", || (open(&shop) == ["3"]).then_some(()));
     node.stop();
 }

@@ -1,5 +1,5 @@
-//! Full disks: under the index, and under the database. The node stays up and says so; nothing is acknowledged that is
-//! not on the disk; once there is room it all goes on by itself.
+//! Full disks under the index and under the database. The node keeps running and reports the problem, acknowledges only
+//! what is on the disk, and continues by itself once there is space.
 
 use std::{fs::File, io::Write, path::Path};
 
@@ -9,7 +9,7 @@ use crate::{shop::Shop, wait};
 
 const MEBIBYTES: u32 = 24;
 
-/// Takes all the room that is left; gives it back when it is removed.
+/// Fills the disk with one file; removing the file frees the space.
 fn fill(path: &Path) {
     let mut file = File::create(path).expect("a file");
     let mut piece = vec![0_u8; 1 << 20];
@@ -20,7 +20,7 @@ fn fill(path: &Path) {
     }
 }
 
-fn shop_or_say_why(folder: &str) -> Option<Shop> {
+fn shop_or_skip(folder: &str) -> Option<Shop> {
     let shop = Shop::on_small_disk(100, folder, MEBIBYTES);
     if let Err(why) = &shop {
         assert!(std::env::var_os("CI").is_none(), "full-disk: {why}");
@@ -31,7 +31,7 @@ fn shop_or_say_why(folder: &str) -> Option<Shop> {
 
 #[test]
 fn f26_a_full_disk_under_the_index_delays_and_loses_nothing() {
-    let Some(shop) = shop_or_say_why("data") else { return };
+    let Some(shop) = shop_or_skip("data") else { return };
     let node = shop.start();
     shop.until_quiet(&node);
     let filler = shop.path().join("data/filler");
@@ -41,8 +41,8 @@ fn f26_a_full_disk_under_the_index_delays_and_loses_nothing() {
         let closed = status["engine"]["closed"].as_array()?;
         closed.iter().any(|gate| gate["detail"].as_str().is_some_and(|why| why.contains("space"))).then_some(())
     });
-    assert!(shop.waiting() > 0, "what is not indexed is not acknowledged");
-    assert!(shop.parked().is_empty(), "a full disk is nobody's fault");
+    assert!(shop.waiting() > 0, "events that are not indexed are not acknowledged");
+    assert!(shop.parked().is_empty(), "a full disk parks no event");
     std::fs::remove_file(filler).expect("a file");
     shop.until_quiet(&node);
     assert!(shop.parked().is_empty());
@@ -52,10 +52,10 @@ fn f26_a_full_disk_under_the_index_delays_and_loses_nothing() {
 
 #[test]
 fn f25_a_full_disk_under_the_database_delays_and_loses_nothing() {
-    let Some(shop) = shop_or_say_why("database") else { return };
+    let Some(shop) = shop_or_skip("database") else { return };
     let node = shop.start();
     shop.until_quiet(&node);
-    // Held while events come in and the room goes: else it would be done with them before.
+    // Stop the node while events arrive and the disk fills; otherwise it would process them before.
     let filler = shop.path().join("database/filler");
     wait::until("the node is stopped while it holds no lock", || {
         node.signal(Signal::STOP);
@@ -63,8 +63,8 @@ fn f25_a_full_disk_under_the_database_delays_and_loses_nothing() {
             "insert or ignore into book select id + 1000, title, price, tags from book where id <= 100;
              pragma wal_checkpoint(truncate);",
         );
-        // The pragma says whether it was busy.
-        if inserted.is_ok_and(|said| said.starts_with("0|")) && shop.waiting() > 0 {
+        // The first column of the pragma's result says whether the database was busy.
+        if inserted.is_ok_and(|result| result.starts_with("0|")) && shop.waiting() > 0 {
             return Some(());
         }
         node.signal(Signal::CONT);

@@ -1,5 +1,5 @@
-//! The next generation of an index, built under a live application: searches see the old one in full until they see
-//! the new one in full, whatever happens to the node meanwhile.
+//! Builds the next generation of an index while an application makes changes. Searches see either the complete old or
+//! the complete new generation, even if the node is killed meanwhile.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use crate::{http, node::Node, shop::Shop, wait};
 
 const BOOKS: u32 = 12_000;
 
-/// Who keeps changing the table: an update, a new row and a delete in each round, each key once.
+/// Changes the table continuously: one update, one insert and one delete in each round, each key once.
 struct Application {
     stop: Arc<AtomicBool>,
     rounds: JoinHandle<u32>,
@@ -48,15 +48,16 @@ impl Application {
     }
 }
 
-/// Who keeps asking how much there is, by the node's own door.
+/// Searches and counts continuously over the node's HTTP API.
 struct Visitor {
     stop: Arc<AtomicBool>,
-    /// Hits of a search for up to 500, and documents in all.
+    /// The smallest number of hits of a search with limit 500, and of documents in total.
     fewest: Arc<[AtomicU64; 2]>,
     thread: JoinHandle<u64>,
 }
 
-/// None if nobody answers, as while a configuration is taken over or once the node is dead; a refusal is an answer.
+/// Sends a request and counts. None if the node does not answer, for example during a reload or after a kill. A refusal
+/// counts as 0.
 fn count(address: &str, path: &str, of: impl Fn(&Value) -> Option<u64>) -> Option<u64> {
     let answer = http::get(address, path).ok()?;
     let found = serde_json::from_str(&answer.body).ok().and_then(|found| of(&found));
@@ -90,12 +91,12 @@ impl Visitor {
         Visitor { stop, fewest, thread }
     }
 
-    fn saw_all(self) {
+    fn stop_and_check(self) {
         self.stop.store(true, Ordering::Relaxed);
-        assert!(self.thread.join().expect("a visitor") > 0, "nobody ever answered");
+        assert!(self.thread.join().expect("a visitor") > 0, "the node never answered");
         let [hits, documents] = [0, 1].map(|at| self.fewest[at].load(Ordering::Relaxed));
-        assert_eq!(hits, 500, "every search had as many hits as it wanted");
-        // the application adds as many as it removes; what is on its way at any time is not much
+        assert_eq!(hits, 500, "every search had 500 hits");
+        // The application inserts as many rows as it deletes, and few changes are in progress at any time.
         assert!(documents > u64::from(BOOKS) * 95 / 100, "{documents} documents");
     }
 }
@@ -134,60 +135,60 @@ fn until_served(shop: &Shop, node: &Node) {
     assert!(served.is_some(), "{:?}\n{}", progress(shop), node.log());
 }
 
-/// OB-75, OB-78: a field of another, incompatible type; saved while the node runs, which is killed twice on the way.
+/// OB-75, OB-78: a field gets an incompatible type while the node runs; the node is killed twice during the build.
 #[test]
-fn ob_76_a_build_outlives_kill_9_and_no_search_comes_back_short() {
+fn ob_76_a_build_survives_kill_9_and_every_search_is_complete() {
     let shop = Arc::new(Shop::new(BOOKS));
     shop.replace_in_config("tags = \"keyword\" }", "tags = \"keyword\", id = \"keyword\" }");
     let node = shop.start();
     shop.until_quiet(&node);
     let address = node.address().expect("an address");
-    // A count is kept for a moment: the last one may be from before the index was filled.
+    // The count is cached for a moment and may be older than the index.
     wait::until("all are counted", || (documents(&address)? == u64::from(BOOKS)).then_some(()));
     let visitor = Visitor::start(address);
     let application = Application::start(&shop);
     shop.replace_in_config("id = \"keyword\"", "id = \"integer\"");
     node.until_says("the next generation is being built");
-    // nobody can queue while we write, so it dies between two pages
+    // While this transaction is open the node cannot queue, so it is killed between two pages.
     let connection = shop.database();
     let before = wait::until("a page is queued", || {
         connection.execute_batch("begin immediate").ok()?;
         let queued = progress(&shop).filter(|progress| queued(progress) > 0);
         if queued.is_none() {
-            connection.execute_batch("rollback").expect("let go");
+            connection.execute_batch("rollback").expect("a rollback");
         }
         queued
     });
     assert!(queued(&before) >= 1000, "{before}");
     node.kill();
-    connection.execute_batch("rollback").expect("let go");
-    visitor.saw_all();
+    connection.execute_batch("rollback").expect("a rollback");
+    visitor.stop_and_check();
     assert_eq!((current(&shop).as_str(), generations(&shop)), ("1", vec!["1".to_owned(), "2".to_owned()]));
 
     let node = shop.start();
     let visitor = Visitor::start(node.address().expect("an address"));
-    wait::until("all is queued", || progress(&shop)?["positions"]["book/book"]["done"].as_bool()?.then_some(()));
+    wait::until("all rows are queued", || progress(&shop)?["positions"]["book/book"]["done"].as_bool()?.then_some(()));
     let after = progress(&shop).expect("a build");
-    assert_eq!(after["generation"], before["generation"], "the same one goes on");
+    assert_eq!(after["generation"], before["generation"], "the same generation continues");
     assert_eq!(current(&shop), "1");
     node.kill();
-    visitor.saw_all();
+    visitor.stop_and_check();
 
     let node = shop.start();
     let visitor = Visitor::start(node.address().expect("an address"));
     until_served(&shop, &node);
-    visitor.saw_all();
-    assert!(application.stop() > 10, "it was changed all the while");
+    visitor.stop_and_check();
+    assert!(application.stop() > 10, "the table was changed during the whole build");
     shop.until_quiet(&node);
     shop.assert_equal();
     assert_eq!(current(&shop), "2");
-    wait::until("the old one is gone", || (generations(&shop) == ["2"]).then_some(()));
-    assert_eq!(shop.ask(&["search", "book", "id:[95 TO 105]", "--limit", "100"]).len(), 11, "as numbers");
+    wait::until("the old generation is removed", || (generations(&shop) == ["2"]).then_some(()));
+    assert_eq!(shop.ask(&["search", "book", "id:[95 TO 105]", "--limit", "100"]).len(), 11, "ids are numbers now");
     assert!(!node.log().contains("is dropped"), "{}", node.log());
     node.stop();
 }
 
-/// Titles are no integers. A few documents might be wrong by themselves; all of them are not.
+/// Titles are not integers: if all documents are refused, the fields are wrong, not the documents.
 #[test]
 fn ob_77_a_build_that_fails_leaves_everything_as_it_was() {
     let shop = Shop::new(600);
@@ -195,16 +196,16 @@ fn ob_77_a_build_that_fails_leaves_everything_as_it_was() {
     shop.until_quiet(&node);
     let good = shop.config();
     shop.replace_in_config("title = \"text\"", "title = \"integer\"");
-    node.until_says("the next generation was given up");
+    node.until_says("gave up the next generation");
     assert_eq!((phase(&shop).as_str(), current(&shop).as_str()), ("given-up", "1"));
     shop.sql("update book set title = 'Still a book' where id = 7; delete from book where id = 8;");
     shop.until_quiet(&node);
-    assert_eq!(shop.ask(&["search", "book", "title:still"]).len(), 1, "with the fields that it has");
+    assert_eq!(shop.ask(&["search", "book", "title:still"]).len(), 1, "the old fields stay in use");
     shop.assert_equal();
     assert_eq!(generations(&shop), ["1"]);
-    let asked = shop.run(&["reindex", "book"]);
-    assert_eq!(asked.code, 1, "{}{}", asked.out, asked.err);
-    assert!(asked.err.contains("do not fit"), "{}", asked.err);
+    let reindexed = shop.run(&["reindex", "book"]);
+    assert_eq!(reindexed.code, 1, "{}{}", reindexed.out, reindexed.err);
+    assert!(reindexed.err.contains("do not fit"), "{}", reindexed.err);
     assert_eq!(current(&shop), "1");
     shop.write_config(&good);
     shop.insert(1001, 1010);
@@ -213,9 +214,9 @@ fn ob_77_a_build_that_fails_leaves_everything_as_it_was() {
     node.stop();
 }
 
-/// A running node is asked, and other workflows of the entity are left alone.
+/// A running node builds the requested generation; other workflows of the entity do not run.
 #[test]
-fn ob_75_a_new_generation_can_be_asked_for() {
+fn ob_75_a_new_generation_can_be_requested() {
     let shop = Shop::new(1500);
     shop.write_config(&format!(
         "{}\n[workflow.aside]\non = [{{ source = \"shop\", entity = \"book\" }}]\nhistory = \"all\"\nstep.load = {{ use = \"sql.load\" }}\n",
@@ -230,7 +231,7 @@ fn ob_75_a_new_generation_can_be_asked_for() {
     assert_eq!(
         (&in_place[0]["generation"], current(&shop).as_str()),
         (&Value::Null, "1"),
-        "in place if nothing is new"
+        "in place if the fields are unchanged"
     );
     let runs_in_place = aside();
     assert!(runs_in_place > runs);
@@ -244,13 +245,13 @@ fn ob_75_a_new_generation_can_be_asked_for() {
     shop.assert_equal();
     shop.run_well(&["reindex", "book", "--new-generation", "--no-wait"]);
     let node = shop.start();
-    wait::until("the one that was asked for", || (current(&shop) == "4").then_some(()));
+    wait::until("the requested generation is served", || (current(&shop) == "4").then_some(()));
     shop.until_quiet(&node);
     shop.assert_equal();
 }
 
 #[test]
-fn ob_78_another_document_statement_belongs_to_the_next_generation() {
+fn ob_78_a_changed_document_statement_builds_the_next_generation() {
     let shop = Shop::new(300);
     let node = shop.start();
     shop.until_quiet(&node);

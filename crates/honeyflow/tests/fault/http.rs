@@ -1,4 +1,4 @@
-//! The little of HTTP that a test needs: one request over one connection.
+//! A minimal HTTP client for tests: one request per connection.
 
 use std::{
     io::{Read, Write},
@@ -22,20 +22,20 @@ impl Answer {
 }
 
 pub fn get(address: &str, path: &str) -> Result<Answer, String> {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
+    send(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
 
-/// `headers` are whole lines; the body is sent as it is, which may be less than they declare.
+/// Sends a POST request. `headers` are whole lines; the body may be shorter than they declare.
 pub fn post(address: &str, path: &str, headers: &[String], body: &str) -> Result<Answer, String> {
     let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
     let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n");
-    ask(address, &(head + body))
+    send(address, &(head + body))
 }
 
-fn ask(address: &str, request: &str) -> Result<Answer, String> {
+fn send(address: &str, request: &str) -> Result<Answer, String> {
     let mut stream = TcpStream::connect(address).map_err(|error| format!("cannot connect: {error}"))?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
-    // An answer may come, and the connection be closed, before all of a large request is sent.
+    // The server may answer and close the connection before the whole request is sent.
     let sent = stream.write_all(request.as_bytes());
     let mut text = Vec::new();
     let read = stream.read_to_end(&mut text);

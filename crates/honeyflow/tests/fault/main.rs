@@ -1,20 +1,20 @@
-//! The built binary as a process, on real files, while something goes wrong. Each test ends with every document equal
-//! to its row: a fault may cost time, or park the one item that is at fault, never more.
+//! Runs the binary as a process on real files while something goes wrong. At the end of each test every document equals
+//! its row: a fault may cost time, or park the faulty item, but nothing else.
 
-mod call;
 mod cancel;
+mod delete_guard;
 mod disk;
-mod door;
+mod event_endpoint;
 mod generation;
-mod hold;
 mod http;
+mod http_call;
 mod namespace;
 mod node;
 mod payload;
 mod poison;
 mod rebuild;
 mod schema;
-mod second;
+mod second_node;
 mod shop;
 mod signal;
 mod standby;

@@ -1,5 +1,5 @@
-//! A mount namespace with a small file system in it, so that a disk can be full without filling the machine's. A
-//! process that only sleeps keeps it; its files are reached through that process.
+//! A mount namespace with a small file system, so that a test can fill a disk without filling the machine's disk. A
+//! sleeping process keeps the namespace open; its files are reached through that process.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,8 +13,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
+    /// Creates the namespace and mounts the disk.
+    ///
     /// # Errors
-    /// Why it cannot be had here.
+    /// Says why that is not possible on this machine.
     pub fn with_disk(folder: &Path, mebibytes: u32) -> Result<Namespace, String> {
         std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
         let script =

@@ -1,4 +1,4 @@
-//! A node as a process of its own: started, asked, signalled.
+//! Runs a node as a process: starts it, reads its status and sends it signals.
 
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ use crate::{
 pub struct Node {
     child: Child,
     log: PathBuf,
-    /// `node.json`, as it can be reached from here.
+    /// The path of `node.json`, as this process can reach it.
     place: PathBuf,
 }
 
 impl Node {
-    /// Started, and nothing else is known of it.
+    /// Starts the node without waiting.
     pub fn launch(mut command: Command, log: &Path, place: PathBuf) -> Node {
         let file = File::options().create(true).append(true).open(log).expect("a log");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn().expect("the binary");
@@ -46,7 +46,7 @@ impl Node {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Where it listens, if it is this very process that said so.
+    /// The address of the node, if `node.json` is from this process.
     pub fn address(&self) -> Option<String> {
         let running: Value = serde_json::from_str(&std::fs::read_to_string(&self.place).ok()?).ok()?;
         let own = running["pid"].as_u64()? == u64::from(self.pid());
@@ -67,7 +67,7 @@ impl Node {
         http::post(&address, "/v1/events", headers, body).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
-    /// With an idempotency key, if it is not empty.
+    /// Sends an event, with the idempotency key if that is not empty.
     pub fn post_event(&self, idempotency_key: &str, body: &str) -> Answer {
         let mut headers = vec!["Content-Type: application/json".to_owned(), format!("Content-Length: {}", body.len())];
         if !idempotency_key.is_empty() {
@@ -76,7 +76,7 @@ impl Node {
         self.post(&headers, body)
     }
 
-    /// Polls the status.
+    /// Polls the status until `holds` returns a value.
     pub fn until<T>(&self, what: &str, mut holds: impl FnMut(&Value) -> Option<T>) -> T {
         let found = wait::within(wait::DEADLINE, || holds(&self.status()?));
         found.unwrap_or_else(|| {
@@ -87,7 +87,7 @@ impl Node {
 
     pub fn until_says(&self, what: &str) {
         let found = wait::within(wait::DEADLINE, || self.log().contains(what).then_some(()));
-        assert!(found.is_some(), "it never said: {what}\n{}", self.log());
+        assert!(found.is_some(), "never logged: {what}\n{}", self.log());
     }
 
     fn until_mut<T>(&mut self, what: &str, mut look: impl FnMut(&mut Node) -> Option<T>) -> T {
@@ -107,13 +107,13 @@ impl Node {
         self.until_mut("the node ends", Node::ended)
     }
 
-    /// -9
+    /// Kills the node with SIGKILL.
     pub fn kill(self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// Drained.
+    /// Drains the node with SIGTERM, and checks that it succeeds.
     pub fn stop(self) {
         self.signal(Signal::TERM);
         let log = self.log.clone();
@@ -121,7 +121,7 @@ impl Node {
         assert!(status.success(), "{status}\n{}", std::fs::read_to_string(log).unwrap_or_default());
     }
 
-    /// The most memory it ever had, in MiB.
+    /// The peak memory of the process, in MiB.
     pub fn memory_peak(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");

@@ -1,13 +1,14 @@
-//! 64 MiB where 1 MiB is allowed: refused at the edge, or set aside inside the database; never held in memory.
+//! A payload of 64 MiB where 1 MiB is allowed: the event endpoint refuses it, or it is parked inside the database. It
+//! is never in the node's memory.
 
 use crate::shop::Shop;
 
 const BYTES: u64 = 64 << 20;
-/// An idle node with a writer open has about a third of it.
+/// In MiB; an idle node with an open index writer uses about a third of it.
 const MEMORY_MAX: u64 = 200;
 
 #[test]
-fn f35_the_door_refuses_a_large_body_before_it_is_sent() {
+fn f35_the_event_endpoint_refuses_a_large_body_before_it_is_sent() {
     let shop = Shop::new(3);
     let node = shop.start();
     shop.until_quiet(&node);
@@ -51,7 +52,7 @@ fn f35_a_large_payload_is_parked_whole_inside_the_database() {
         "{}",
         &shown[..500.min(shown.len())]
     );
-    assert!(shown.contains("00000000") && shown.len() < 8_192, "the head alone: {} bytes", shown.len());
+    assert!(shown.contains("00000000") && shown.len() < 8_192, "only the start is shown: {} bytes", shown.len());
     assert_eq!(shop.documents("book")["3"]["title"], "Neighbour");
     assert!(node.memory_peak() < MEMORY_MAX, "{} MiB", node.memory_peak());
     shop.assert_equal();
@@ -59,7 +60,7 @@ fn f35_a_large_payload_is_parked_whole_inside_the_database() {
     assert!(shop.parked().is_empty());
 }
 
-/// WF-14: documents have at most 1 MiB.
+/// WF-14: a document may have at most 1 MiB.
 #[test]
 fn f35_a_large_row_is_parked_and_its_neighbours_are_not() {
     let shop = Shop::new(3);

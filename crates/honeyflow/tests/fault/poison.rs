@@ -1,12 +1,12 @@
-//! One row of 500 whose document cannot be made: it is parked with its error, the others never notice, and mending the
-//! row is all that is needed.
+//! One row of 500 gives no document: it is parked with its error, the other rows are not affected, and fixing the row
+//! is enough.
 
 use crate::{node::Node, shop::Shop};
 
 const ROWS: u32 = 500;
 const POISONED: u32 = 250;
 
-/// A shop whose books came in one transaction, one of them bad; the node has done what it can.
+/// A shop with 500 books from one transaction, one of them bad, after the node has processed them.
 fn poisoned(poison: &str) -> (Shop, Node) {
     let shop = Shop::new(0);
     let node = shop.start();
@@ -23,7 +23,7 @@ fn poisoned(poison: &str) -> (Shop, Node) {
 fn parks_one_and_heals(poison: &str, step: &str, code: &str) {
     let (shop, node) = poisoned(poison);
     let rejects = node.until("it is parked", |status| status["engine"]["rejects"].as_u64().filter(|count| *count > 0));
-    assert_eq!(rejects, 1, "it alone was refused");
+    assert_eq!(rejects, 1, "only this row was refused");
     let documents = shop.documents("book");
     assert_eq!(documents.len(), ROWS as usize - 1);
     assert!(!documents.contains_key(&POISONED.to_string()));
@@ -61,7 +61,7 @@ fn ob_50_a_value_that_does_not_fit_its_field_parks_its_row_alone() {
     parks_one_and_heals("250, 'Book', 'not for sale', '[]'", "index", "bad-field");
 }
 
-/// OB-47: tries are counted, each with its pause, and are all to be had again after a retry.
+/// OB-47: attempts are counted, with a pause between them, and a retry starts counting again.
 #[test]
 fn ob_48_parked_events_are_retried_and_dropped() {
     let shop = Shop::new(10);
@@ -69,25 +69,25 @@ fn ob_48_parked_events_are_retried_and_dropped() {
     let node = shop.start();
     shop.until_quiet(&node);
     shop.sql("update book set tags = 'none' where id in (1, 2);");
-    let failing = node.until("both wait for their second try", |_| {
+    let failing = node.until("both wait for their second attempt", |_| {
         let explained = shop.run(&["explain", "book", "1"]).out;
         (explained.contains("failing   ") || shop.parked().len() == 2).then_some(explained)
     });
-    assert!(failing.contains("1 tries so far") || failing.contains("parked "), "{failing}");
+    assert!(failing.contains("1 attempts so far") || failing.contains("parked "), "{failing}");
     shop.until_quiet(&node);
     let parked = shop.parked();
     assert_eq!(parked.iter().map(|row| row["attempts"].as_u64()).collect::<Vec<_>>(), [Some(2), Some(2)]);
-    // Retried without a cure: parked again, after as many tries.
+    // Retried without a fix: parked again, after the same number of attempts.
     assert_eq!(shop.run(&["parked", "retry", "--key", "1"]).code, 0);
     shop.until_quiet(&node);
     let again = shop.parked();
     let keys: Vec<_> = again.iter().map(|row| (row["key"].as_str().unwrap(), row["attempts"].as_u64())).collect();
     assert_eq!(keys, [("2", Some(2)), ("1", Some(2))]);
-    // Dropped: the document stays as it last was, and the row's next change is a change like any other.
+    // Dropped: the document stays as it was, and the next change of the row is processed normally.
     let id = again[0]["id"].to_string();
-    assert_eq!(shop.run(&["parked", "drop", &id]).code, 2, "nobody is there to be asked");
+    assert_eq!(shop.run(&["parked", "drop", &id]).code, 2, "without a terminal it needs --yes");
     shop.run_well(&["parked", "drop", &id, "--yes"]);
-    assert_eq!(shop.run(&["parked", "drop", &id, "--yes"]).code, 1, "it is gone");
+    assert_eq!(shop.run(&["parked", "drop", &id, "--yes"]).code, 1, "the event no longer exists");
     assert_eq!(shop.parked().len(), 1);
     assert_eq!(shop.documents("book")["2"]["tags"], serde_json::json!(["paper", 2]));
     shop.sql("update book set tags = '[]' where id in (1, 2);");
@@ -96,25 +96,25 @@ fn ob_48_parked_events_are_retried_and_dropped() {
     shop.assert_equal();
 }
 
-/// Rows of the outbox may be written by hand, in any language, by anyone.
+/// Any program may write outbox rows, so they can contain anything.
 #[test]
-fn wf_130_rows_that_make_no_sense_are_parked_one_by_one() {
+fn wf_130_invalid_outbox_rows_are_parked_one_by_one() {
     let shop = Shop::new(5);
     let node = shop.start();
     shop.until_quiet(&node);
     shop.sql(
         "begin immediate;
          insert into honeyflow_outbox(kind, entity, entity_key) values ('nonsense', 'book', '1');
-         insert into honeyflow_outbox(entity, entity_key) values ('nobody', '1');
+         insert into honeyflow_outbox(entity, entity_key) values ('stranger', '1');
          insert into honeyflow_outbox(entity, entity_key) values ('book', hex(zeroblob(1000)));
          insert into honeyflow_outbox(entity, entity_key) values ('book', 'not a number');
          insert into honeyflow_outbox(entity, entity_key, format, payload) values ('book', '2', 2, 'not;as:written');
          insert into honeyflow_outbox(entity, entity_key, kind) values ('book', '3', 'truncate');
-         insert into honeyflow_outbox(entity, entity_key, priority, workflow) values ('book', '4', -7, 'nobody');
+         insert into honeyflow_outbox(entity, entity_key, priority, workflow) values ('book', '4', -7, 'stranger');
          update book set title = 'Neighbour' where id = 5;
          commit;",
     );
-    // One whose priority does not exist is found by a sweep only.
+    // Only a sweep finds a row with an invalid priority.
     shop.until_quiet(&node);
     let parked = shop.parked();
     let mut codes: Vec<_> = parked.iter().map(|row| row["code"].as_str().unwrap_or_default()).collect();
@@ -125,7 +125,8 @@ fn wf_130_rows_that_make_no_sense_are_parked_one_by_one() {
     assert_eq!(shop.documents("book")["5"]["title"], "Neighbour");
 }
 
-/// A row of a newer release waits for one that can read it; the others of its entity wait with it, and it is said.
+/// A row of a newer release waits for a node that can read it. The other rows of its entity wait, too, and the status
+/// says so.
 #[test]
 fn ob_23_a_newer_format_is_held_and_not_dropped() {
     let shop = Shop::new(5);

@@ -1,12 +1,12 @@
-//! Migration tools rebuild tables and so drop our triggers without a word. What changed meanwhile has no event: it is
-//! found by comparing, whether or not a node ran.
+//! Migration tools rebuild tables and thereby drop the triggers. Changes in that time have no event; a comparison finds
+//! them, whether or not a node was running.
 
 use crate::{
     shop::{Shop, TABLE},
     wait,
 };
 
-/// Old name first.
+/// Renames the old table first.
 fn rename_then_drop() -> String {
     format!(
         "alter table book rename to book_old; create table book {TABLE};
@@ -21,7 +21,7 @@ fn drop_then_rename() -> String {
     )
 }
 
-/// Of every kind, none of them seen by a trigger.
+/// An insert, an update and a delete without triggers.
 const UNSEEN: &str = "insert into book values (1001, 'Unseen', 1, '[]');
     update book set title = 'Changed unseen' where id = 7;
     delete from book where id = 8;";
@@ -46,7 +46,7 @@ fn while_the_node_runs(rebuild: &str) {
     let before = triggers(&shop);
     assert!(before > 0);
     shop.sql(&format!("begin immediate; {rebuild} {UNSEEN} commit;"));
-    node.until_says("dropped or changed our triggers");
+    node.until_says("dropped or changed triggers of Honeyflow");
     node.until_says("verified, because changes may have been missed");
     shop.until_quiet(&node);
     is_equal_and_captured(&shop, before);
@@ -63,7 +63,7 @@ fn while_no_node_runs(rebuild: &str) {
     node.stop();
     shop.sql(&format!("begin immediate; {rebuild} {UNSEEN} commit;"));
     let node = shop.start();
-    node.until_says("dropped or changed our triggers");
+    node.until_says("dropped or changed triggers of Honeyflow");
     node.until_says("verified, because changes may have been missed");
     shop.until_quiet(&node);
     is_equal_and_captured(&shop, before);
@@ -89,7 +89,7 @@ fn ob_20_a_table_dropped_and_replaced_while_no_node_runs() {
     while_no_node_runs(&drop_then_rename());
 }
 
-/// Without a transaction around it, and so slow that the node sees every state in between: no table, an empty one.
+/// Without a transaction, and slow enough for the node to see every intermediate state: no table, then an empty one.
 #[test]
 fn ob_20_a_table_rebuilt_step_by_step_under_a_running_node() {
     let shop = Shop::new(300);
@@ -106,16 +106,16 @@ fn ob_20_a_table_rebuilt_step_by_step_under_a_running_node() {
     is_equal_and_captured(&shop, before);
 }
 
-/// Killed between putting the triggers back and comparing: the comparison is still owed.
+/// The node is stopped between restoring the triggers and comparing: the comparison is still owed.
 #[test]
-fn ob_20_a_comparison_that_is_owed_outlives_the_node() {
+fn ob_20_an_owed_comparison_survives_a_restart() {
     let shop = Shop::new(300);
     let node = shop.start();
     shop.until_quiet(&node);
     let before = triggers(&shop);
     node.stop();
     shop.sql(&format!("begin immediate; {} {UNSEEN} commit;", drop_then_rename()));
-    // Puts them back, and no node is there to compare.
+    // Restores the triggers while no node runs that could compare.
     shop.run_well(&["source", "upgrade", "--yes"]);
     assert_eq!(triggers(&shop), before);
     let node = shop.start();

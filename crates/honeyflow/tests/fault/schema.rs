@@ -2,10 +2,10 @@
 
 use crate::shop::Shop;
 
-/// DECISIONS: 2 is wrong usage or configuration.
+/// Exit code 2 means wrong usage or configuration.
 #[test]
-fn ob_25_what_does_not_fit_is_said_at_the_start() {
-    for (from, to, said) in [
+fn ob_25_a_configuration_that_does_not_fit_is_refused_at_the_start() {
+    for (from, to, hint) in [
         ("select id, title, price", "selct id, title, price", "entity.book.document"),
         ("select id, title, price", "select id, titel, price", "titel"),
         ("in $keys", "= 1", "$keys"),
@@ -16,7 +16,7 @@ fn ob_25_what_does_not_fit_is_said_at_the_start() {
         shop.replace_in_config(from, to);
         let ran = shop.run(&["start", "--yes"]);
         assert_eq!(ran.code, 2, "{to}: {}", ran.err);
-        assert!(ran.err.contains(said), "{to}: {}", ran.err);
+        assert!(ran.err.contains(hint), "{to}: {}", ran.err);
         assert!(!ran.err.contains("panicked"), "{}", ran.err);
         assert_eq!(shop.number("select count(*) from sqlite_master where type = 'trigger'"), 0, "nothing was touched");
         shop.write_config(&fitting);
@@ -27,7 +27,7 @@ fn ob_25_what_does_not_fit_is_said_at_the_start() {
 }
 
 #[test]
-fn ob_46_a_table_that_is_away_holds_its_entity_and_nothing_else() {
+fn ob_46_a_missing_table_stops_only_its_own_workflow() {
     let shop = Shop::new(50);
     shop.sql("create table shelf (id integer primary key, name text); insert into shelf values (1, 'A');");
     shop.write_config(&format!(
@@ -59,9 +59,9 @@ step.index = { use = "search.index", needs = ["load"], into = "shelf" }
     });
     assert!(why.contains("no such table: book"), "{why}");
     shop.sql("update shelf set name = 'B';");
-    node.until("others go on", |_| (shop.documents("shelf")["1"]["name"] == "B").then_some(()));
+    node.until("the other workflow continues", |_| (shop.documents("shelf")["1"]["name"] == "B").then_some(()));
     assert!(shop.waiting() > 0);
-    assert!(shop.parked().is_empty(), "it is not the rows' fault");
+    assert!(shop.parked().is_empty(), "the rows are not parked for a missing table");
     shop.sql("update book_away set title = 'Meanwhile' where id = 30; alter table book_away rename to book;");
     shop.until_quiet(&node);
     shop.assert_equal();

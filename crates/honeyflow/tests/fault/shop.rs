@@ -1,4 +1,4 @@
-//! A folder with a bookshop in SQLite and its configuration, and the binary run on it.
+//! A folder with a bookshop in SQLite and its configuration, in which tests run the binary.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{namespace::Namespace, node::Node, wait};
 
 pub const TABLE: &str = "(id integer primary key, title text not null, price real, tags text not null default '[]')";
 
-/// A port of its own each time, and one try: the pauses between tries are measured elsewhere.
+/// Uses a free port and one attempt per step: other tests measure the pauses between attempts.
 const CONFIG: &str = r#"
 [node]
 data   = "data"
@@ -46,14 +46,14 @@ pub struct Shop {
     namespace: Option<Namespace>,
 }
 
-pub struct Ran {
+pub struct CommandOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
 impl Shop {
-    /// With so many books.
+    /// Creates a shop with this number of books.
     pub fn new(books: u32) -> Shop {
         let shop = Shop { home: tempfile::tempdir().expect("a temporary folder"), namespace: None };
         shop.write_config(CONFIG);
@@ -61,7 +61,7 @@ impl Shop {
         shop
     }
 
-    /// Whose folder of this name is a small file system of its own; none where that is not allowed here.
+    /// Creates a shop in which this folder is a small file system. The error says why that is not possible here.
     pub fn on_small_disk(books: u32, folder: &str, mebibytes: u32) -> Result<Shop, String> {
         let home = tempfile::tempdir().expect("a temporary folder");
         let namespace = Namespace::with_disk(&home.path().join(folder), mebibytes)?;
@@ -81,7 +81,8 @@ impl Shop {
         self.home.path()
     }
 
-    /// As this process can reach it; SQLite cannot, since it follows the link back into our own namespace.
+    /// The folder as this process can reach it. SQLite cannot use this path, because it resolves the link into this
+    /// process's own namespace.
     pub fn path(&self) -> PathBuf {
         let home = self.home.path();
         self.namespace.as_ref().map_or_else(|| home.to_owned(), |namespace| namespace.seen_from_here(home))
@@ -105,9 +106,9 @@ impl Shop {
         self.home().join(if self.namespace.is_some() { "database/shop.db" } else { "shop.db" })
     }
 
-    /// As the application opens it.
+    /// Opens the database as an application does.
     pub fn database(&self) -> Connection {
-        assert!(self.namespace.is_none(), "it is elsewhere: use sqlite3");
+        assert!(self.namespace.is_none(), "the database is in another namespace: use sqlite3");
         let connection = Connection::open(self.database_file()).expect("a database");
         connection.busy_timeout(Duration::from_secs(30)).expect("a time-out");
         connection
@@ -129,7 +130,7 @@ impl Shop {
         self.database().query_row(query, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{error}: {query}"))
     }
 
-    /// By the program that administrators use; what it printed, or its error.
+    /// Runs the sqlite3 program; returns its output, or its error.
     pub fn sqlite3(&self, text: &str) -> Result<String, String> {
         let mut command = self.program("sqlite3");
         command.args(["-bail", "-cmd", ".timeout 5000"]).arg(self.database_file());
@@ -147,12 +148,12 @@ impl Shop {
         self.sqlite3(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     }
 
-    /// Inside the shop's namespace, where it has one.
+    /// A command that runs inside the shop's namespace, if it has one.
     fn program(&self, name: &str) -> Command {
         self.namespace.as_ref().map_or_else(|| Command::new(name), |namespace| namespace.enter(name))
     }
 
-    /// Books `from` … `to`, in one transaction.
+    /// Inserts the books `from` … `to` in one transaction.
     pub fn insert(&self, from: u32, to: u32) {
         let mut text = String::from("begin immediate;");
         for id in from..=to {
@@ -165,7 +166,7 @@ impl Shop {
         self.command_with("honeyflow.toml", verb)
     }
 
-    /// With a configuration of this name.
+    /// A command with this configuration file.
     pub fn command_with(&self, config: &str, verb: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_honeyflow"));
         command.args(verb).arg("--config").arg(self.home().join(config));
@@ -173,19 +174,19 @@ impl Shop {
         command
     }
 
-    pub fn run(&self, verb: &[&str]) -> Ran {
+    pub fn run(&self, verb: &[&str]) -> CommandOutput {
         let ran = self.command(verb).stdin(Stdio::null()).output().expect("the binary");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-        Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
+        CommandOutput { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
     }
 
-    pub fn run_well(&self, verb: &[&str]) -> Ran {
+    pub fn run_well(&self, verb: &[&str]) -> CommandOutput {
         let ran = self.run(verb);
         assert_eq!(ran.code, 0, "{verb:?}: {}{}", ran.out, ran.err);
         ran
     }
 
-    /// Lines of JSON.
+    /// Runs a command and returns its lines of JSON.
     pub fn ask(&self, verb: &[&str]) -> Vec<Value> {
         let verb = [verb, &["--output", "json"]].concat();
         self.run_well(&verb).out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -203,7 +204,7 @@ impl Shop {
         self.launch().ready()
     }
 
-    /// By key.
+    /// All documents of a sink, by key.
     pub fn documents(&self, sink: &str) -> BTreeMap<String, Value> {
         let hits = self.ask(&["search", sink, "--all"]);
         hits.iter().map(|hit| (hit["key"].as_str().unwrap_or_default().to_owned(), hit["document"].clone())).collect()
@@ -213,7 +214,7 @@ impl Shop {
         self.ask(&["parked", "list", "--all"])
     }
 
-    /// What is left in the outbox, delayed or not.
+    /// The number of rows in the outbox, delayed or not.
     pub fn waiting(&self) -> i64 {
         self.number("select count(*) from honeyflow_outbox")
     }
@@ -226,7 +227,7 @@ impl Shop {
         }
     }
 
-    /// By the product's own comparison, and by one that shares no code with it.
+    /// Compares documents and rows with `honeyflow verify`, and with a comparison that shares no code with it.
     pub fn assert_equal(&self) {
         let verified = self.run(&["verify", "--output", "json"]);
         assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);

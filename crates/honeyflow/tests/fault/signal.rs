@@ -1,4 +1,4 @@
-//! What people and the machine do to a running node: pause a workflow, stop it twice, suspend it.
+//! Actions on a running node: pausing a workflow, stopping the node twice, suspending it.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::{shop::Shop, wait};
 
 #[test]
-fn wf_78_a_pause_is_heeded_at_once_and_outlives_the_node() {
+fn wf_78_a_pause_takes_effect_quickly_and_survives_a_restart() {
     let shop = Shop::new(20);
     let node = shop.start();
     shop.until_quiet(&node);
@@ -16,7 +16,7 @@ fn wf_78_a_pause_is_heeded_at_once_and_outlives_the_node() {
         let closed = status["engine"]["closed"].as_array()?;
         closed.iter().any(|gate| gate["name"] == "book" && gate["reason"] == "paused").then_some(())
     };
-    node.until("the pause is heeded", is_paused);
+    node.until("the pause takes effect", is_paused);
     shop.insert(21, 40);
     let node = {
         node.stop();
@@ -32,9 +32,9 @@ fn wf_78_a_pause_is_heeded_at_once_and_outlives_the_node() {
     shop.assert_equal();
 }
 
-/// F58: what cannot end in time is left for the next node.
+/// F58: work that does not end in time is left for the next node.
 #[test]
-fn f58_a_second_term_ends_it_at_once() {
+fn f58_a_second_term_ends_the_node_immediately() {
     let shop = Shop::new(20);
     // A call to a server that never answers keeps the drain waiting.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -50,15 +50,15 @@ fn f58_a_second_term_ends_it_at_once() {
         ),
     );
     let mut node = shop.start();
-    node.until("calls are under way", |status| status["engine"]["held_by_workers"].as_u64().filter(|held| *held > 0));
+    node.until("calls are in flight", |status| status["engine"]["held_by_workers"].as_u64().filter(|held| *held > 0));
     node.signal(Signal::TERM);
     node.until_says("draining");
-    assert!(node.ended().is_none(), "it waits for what is held");
+    assert!(node.ended().is_none(), "it waits for the work in progress");
     let began = Instant::now();
     node.signal(Signal::TERM);
     let status = node.wait();
-    assert!(began.elapsed() < Duration::from_secs(60), "not for what would take minutes: {:?}", began.elapsed());
-    assert!(status.code().is_some(), "by itself: {status}");
+    assert!(began.elapsed() < Duration::from_secs(60), "it did not wait for the calls: {:?}", began.elapsed());
+    assert!(status.code().is_some(), "it exited by itself: {status}");
     assert_eq!(shop.waiting(), 20);
     shop.write_config(&before);
     let node = shop.start();
@@ -66,9 +66,9 @@ fn f58_a_second_term_ends_it_at_once() {
     shop.assert_equal();
 }
 
-/// F02: nobody took over, so it may go on; under which epoch is its own affair, as long as it never falls.
+/// F02: no other node took over, so it may continue, under any epoch that is not lower than before.
 #[test]
-fn f02_a_node_suspended_past_its_lease_goes_on_safely() {
+fn f02_a_node_suspended_past_its_lease_continues_safely() {
     let shop = Shop::new(200);
     let node = shop.start();
     shop.until_quiet(&node);
@@ -83,7 +83,7 @@ fn f02_a_node_suspended_past_its_lease_goes_on_safely() {
         node.signal(Signal::CONT);
         None
     });
-    // The time itself is the fault here: longer than a lease lives.
+    // A real pause is needed here, longer than a lease is valid.
     std::thread::sleep(Duration::from_secs(8));
     assert_eq!(shop.waiting(), 200);
     node.signal(Signal::CONT);

@@ -1,10 +1,10 @@
-//! Two nodes on one SQLite database, each with a data folder of its own: one works, the other stands by, unless one of
-//! them keeps an index.
+//! Two nodes on one SQLite database, each with its own data folder: one works, the other is a standby, unless one of
+//! them has an embedded index.
 
-use crate::{call::Scripted, node::Node, shop::Shop, wait};
+use crate::{http_call::Scripted, node::Node, shop::Shop, wait};
 
-/// A shop whose changes are only told to a server; with a second configuration, of a node that may stand by.
-fn telling(books: u32) -> (Shop, std::sync::Arc<Scripted>) {
+/// A shop whose changes are only sent to a server, with a second configuration for a standby node.
+fn calling_shop(books: u32) -> (Shop, std::sync::Arc<Scripted>) {
     let (scripted, port) = Scripted::serve();
     let shop = Shop::new(books);
     let text = shop.config();
@@ -17,7 +17,7 @@ step.load = {{ use = "sql.load" }}
 step.call = {{ use = "http.call", needs = ["load"], url = "http://127.0.0.1:{port}/{{.id}}/{{.title}}", method = "POST", http = true, allow-networks = ["127.0.0.0/8"] }}
 "#
     );
-    // A machine with much to do may keep a process waiting for seconds; nobody is dead for that.
+    // A busy machine may delay a process for seconds; that must not expire a node.
     let times = "\n[hive]\nheartbeat = \"3s\"\ntime-to-live = \"12s\"\n";
     let text = format!("{head}{times}{workflow}").replace("[node]\n", "[node]\nname = \"first\"\n");
     shop.write_config(&text);
@@ -46,10 +46,10 @@ fn titled(scripted: &Scripted, title: &str) -> usize {
     paths.len()
 }
 
-/// HV-39, HV-92: the kernel tells of the death; nobody waits for a time to live.
+/// HV-39, HV-92: kernel locks show that the node is dead; the standby does not wait for a time-to-live.
 #[test]
 fn hv_39_a_standby_takes_over_when_the_first_is_killed() {
-    let (shop, scripted) = telling(50);
+    let (shop, scripted) = calling_shop(50);
     let first = shop.start();
     let second = second(&shop);
     stands_by(&second);
@@ -70,8 +70,8 @@ fn hv_39_a_standby_takes_over_when_the_first_is_killed() {
 }
 
 #[test]
-fn hv_45_a_node_that_is_told_to_stop_hands_over_to_the_standby() {
-    let (shop, scripted) = telling(20);
+fn hv_45_a_stopped_node_transfers_its_lease_to_the_standby() {
+    let (shop, scripted) = calling_shop(20);
     let first = shop.start();
     let second = second(&shop);
     stands_by(&second);
@@ -80,15 +80,19 @@ fn hv_45_a_node_that_is_told_to_stop_hands_over_to_the_standby() {
     shop.sql("update book set title = 'handed over'");
     shop.until_quiet(&second);
     assert_eq!(titled(&scripted, "/handed%20over"), 20);
-    assert_eq!(shop.number("select count(*) from hive_event where kind = 'buried'"), 0, "it has left, not died");
+    assert_eq!(
+        shop.number("select count(*) from hive_event where kind = 'buried'"),
+        0,
+        "the node has left; it was not removed as dead"
+    );
 }
 
-/// Whoever keeps an index must see every event: it works alone, whichever of the two comes first.
+/// A node with an embedded index must see every event, so it works alone, no matter which node starts first.
 #[test]
-fn hv_39_nobody_works_beside_a_node_that_keeps_an_index() {
+fn hv_39_no_node_works_beside_a_node_with_an_embedded_index() {
     let indexing = Shop::new(30);
     let with_index = indexing.config();
-    let (shop, _scripted) = telling(30);
+    let (shop, _scripted) = calling_shop(30);
     std::fs::write(shop.home().join("index.toml"), with_index.replace("\"data\"", "\"indexed\"")).expect("a file");
     let index = || {
         let command = shop.command_with("index.toml", &["start", "--yes"]);
@@ -101,17 +105,17 @@ fn hv_39_nobody_works_beside_a_node_that_keeps_an_index() {
     let log = std::fs::read_to_string(shop.home().join("index.log")).expect("a log");
     assert!(log.contains("another-node") && log.contains(&pid.to_string()) && log.contains("[sink.book]"), "{log}");
     plain.kill();
-    let _keeper = index().ready();
+    let _indexer = index().ready();
     refused(second(&shop));
     let log = std::fs::read_to_string(shop.home().join("second.log")).expect("a log");
     assert!(log.contains("another-node") && log.contains("[sink.book]"), "{log}");
-    wait::until("the keeper goes on", || (shop.waiting() == 0).then_some(()));
+    wait::until("the node with the index continues", || (shop.waiting() == 0).then_some(()));
 }
 
-/// HV-23: a file that was put back to an older state under its nodes is led by nobody until a person has accepted it.
+/// HV-23: after a file is restored under its nodes, no node takes a lease until an operator accepts it.
 #[test]
-fn hv_23_a_restored_file_is_led_again_once_a_person_has_accepted_it() {
-    let (shop, scripted) = telling(20);
+fn hv_23_leases_of_a_restored_file_are_taken_again_once_it_is_accepted() {
+    let (shop, scripted) = calling_shop(20);
     let first = shop.start();
     shop.until_quiet(&first);
     let backup = shop.home().join("backup.db");
@@ -123,29 +127,29 @@ fn hv_23_a_restored_file_is_led_again_once_a_person_has_accepted_it() {
     let restored = wait::within(wait::DEADLINE, || shop.sqlite3(&format!(".restore {}", backup.display())).ok());
     assert!(restored.is_some(), "it cannot be restored");
     for node in [&first, &second] {
-        node.until("it leads nothing", |status| {
+        node.until("it holds no lease", |status| {
             let held = status["hives"][0]["hold"] == "restore";
             (held && status["engine"]["sources"][0]["epoch"].is_null()).then_some(())
         });
     }
     shop.sql("update book set title = 'held'");
-    assert_eq!(shop.waiting(), 20, "nobody works on it");
+    assert_eq!(shop.waiting(), 20, "no node processes the events");
     assert_eq!(shop.ask(&["hive", "accept-restore", "--yes"])[0]["accepted"], true);
     shop.until_quiet(&first);
     assert_eq!(titled(&scripted, "/held"), 20);
     assert!(
         shop.number("select epoch from hive_lease where name = 'shard/shop/0'") > i64::try_from(epoch).expect("small")
     );
-    assert_eq!(shop.run(&["hive", "accept-restore", "--yes"]).code, 1, "once");
+    assert_eq!(shop.run(&["hive", "accept-restore", "--yes"]).code, 1, "it can be accepted only once");
     first.stop();
     second.stop();
 }
 
-/// HV-32, with every node stopped too.
+/// HV-32: also with every node stopped.
 #[test]
 fn hv_32_the_hive_of_a_file_is_listed_and_shown() {
-    let (shop, _scripted) = telling(5);
-    assert!(shop.ask(&["hive", "list"]).is_empty(), "nobody was ever here");
+    let (shop, _scripted) = calling_shop(5);
+    assert!(shop.ask(&["hive", "list"]).is_empty(), "no node has joined yet");
     let first = shop.start();
     let second = second(&shop);
     stands_by(&second);
@@ -162,7 +166,7 @@ fn hv_32_the_hive_of_a_file_is_listed_and_shown() {
     let why = shop.ask(&["hive", "why", "--lease", "shard/shop/0"]);
     assert_eq!(why.last().expect("a term")["what"], "taken", "{why:?}");
     assert_eq!(shop.run(&["hive", "why", "--at", "never"]).code, 2);
-    assert_eq!(shop.run(&["hive", "why", "--at", "3650d"]).code, 1, "nothing is known of then");
+    assert_eq!(shop.run(&["hive", "why", "--at", "3650d"]).code, 1, "there are no events from that time");
     first.stop();
     second.stop();
     let shown = &shop.ask(&["hive", "show"])[0];

@@ -1,8 +1,8 @@
-//! The configuration changes while runs are open: each ends by the definition it began with.
+//! The configuration changes while runs are open: each run ends with the definition version with which it began.
 
 use std::sync::Arc;
 
-use crate::{call::Scripted, node::Node, shop::Shop, wait};
+use crate::{http_call::Scripted, node::Node, shop::Shop, wait};
 
 const PLAIN: &str = r#"step.load  = { use = "sql.load", tries = 1 }
 step.index = { use = "search.index", needs = ["load"], into = "book", tries = 1 }"#;
@@ -27,7 +27,7 @@ fn calling_shop() -> (Shop, Arc<Scripted>) {
 
 const SLEEP: &str = r#"{ use = "sleep", needs = ["first"], for = "4s" }"#;
 
-/// Until the sleep of the key has begun, durably.
+/// Waits until the sleep of the key has begun and is stored.
 fn until_asleep(shop: &Shop, key: &str) {
     let asleep = format!(
         "select count(*) from honeyflow_checkpoint where entity_key = '{key}' and step = 'wait' and parked = 0"
@@ -44,7 +44,7 @@ fn called(shop: &Shop, node: &Node, server: &Scripted) -> Vec<String> {
 
 /// RL-24, I15
 #[test]
-fn wf_21_a_run_killed_in_its_sleep_ends_by_the_definition_it_began_with() {
+fn wf_21_a_run_killed_while_sleeping_ends_with_its_own_version() {
     let (shop, server) = calling_shop();
     let node = shop.start();
     shop.insert(1, 1);
@@ -65,34 +65,36 @@ fn wf_21_a_run_killed_in_its_sleep_ends_by_the_definition_it_began_with() {
     let [before, after] = changed[..] else { panic!("{shown}") };
     assert!(before.starts_with('-') && before.contains("/old/"), "{shown}");
     assert!(after.starts_with('+') && after.contains("/new/"), "{shown}");
-    let told = shop.ask(&["workflow", "show", "book", "--diff", "1.."]);
-    assert!(told[0]["diff"].as_str().is_some_and(|diff| diff.contains("+++ book as configured")), "{told:?}");
+    let shown = shop.ask(&["workflow", "show", "book", "--diff", "1.."]);
+    assert!(shown[0]["diff"].as_str().is_some_and(|diff| diff.contains("+++ book as configured")), "{shown:?}");
     assert!(shop.run_well(&["workflow", "show", "book", "--version", "1"]).out.contains("/old/"));
     assert_eq!(shop.run(&["workflow", "show", "book", "--version", "9"]).code, 2);
 
-    // Back again: the number that it had.
+    // Restoring the old definition brings its version number back.
     shop.replace_in_config("/new/", "/old/");
-    node.until("the old one is back", |status| (status["engine"]["workflows"][0]["version"] == 1).then_some(()));
+    node.until("the old version is in use again", |status| {
+        (status["engine"]["workflows"][0]["version"] == 1).then_some(())
+    });
     assert_eq!(shop.number("select count(*) from honeyflow_definition"), 2);
     node.stop();
 }
 
 #[test]
-fn wf_21_a_reload_lets_open_runs_end_as_they_began() {
+fn wf_21_a_reload_lets_open_runs_end_with_their_own_version() {
     let (shop, server) = calling_shop();
     let node = shop.start();
     shop.insert(1, 1);
     until_asleep(&shop, "1");
     shop.replace_in_config("/old/", "/new/");
-    node.until("the new one is at work", |status| (status["engine"]["workflows"][0]["version"] == 2).then_some(()));
+    node.until("the new version is in use", |status| (status["engine"]["workflows"][0]["version"] == 2).then_some(()));
     shop.insert(2, 2);
     assert_eq!(called(&shop, &node, &server), ["/first/1", "/first/2", "/new/2", "/old/1"], "{}", node.log());
     node.stop();
 }
 
-/// What was kept is used again by the version that made it, unless it is told otherwise.
+/// A replay uses the checkpoints with the version that made them, unless the operator asks for another start.
 #[test]
-fn wf_74_a_replay_by_a_running_node_repeats_what_it_is_told_to() {
+fn wf_74_a_replay_repeats_only_the_requested_steps() {
     let (shop, server) = calling_shop();
     shop.replace_in_config(SLEEP, &SLEEP.replace("4s", "10ms"));
     shop.replace_in_config("/old/", "/bad/");
@@ -112,8 +114,10 @@ fn wf_74_a_replay_by_a_running_node_repeats_what_it_is_told_to() {
     assert_eq!(shop.run(&["run", "replay", "book", "book", "1", "--from", "nothing"]).code, 2);
 
     shop.replace_in_config("/bad/", "/good/");
-    node.until("the mended one is at work", |status| (status["engine"]["workflows"][0]["version"] == 2).then_some(()));
-    assert_eq!(replay(&[]), ["/bad/1"], "it goes on as it began");
+    node.until("the fixed version is in use", |status| {
+        (status["engine"]["workflows"][0]["version"] == 2).then_some(())
+    });
+    assert_eq!(replay(&[]), ["/bad/1"], "it continues with its own version");
     assert_eq!(shop.parked()[0]["version"], 1);
     assert_eq!(replay(&["--newest"]), ["/first/1", "/good/1"]);
     assert!(shop.parked().is_empty());
@@ -126,7 +130,7 @@ fn is_indexed(shop: &Shop, key: &str) -> bool {
 
 /// RL-18
 #[test]
-fn wf_22_a_run_whose_definition_does_not_fit_any_more_waits_for_it() {
+fn wf_22_a_run_whose_version_cannot_be_built_waits() {
     let shop = Shop::new(0);
     let steps = format!(
         r#"step.load  = {{ use = "sql.load" }}
@@ -144,11 +148,11 @@ step.index = {{ use = "search.index", needs = ["load", "wait"], input = "$steps.
     until_asleep(&shop, "1");
     node.kill();
 
-    // The sink that the run leads to is gone.
+    // Remove the sink into which the run writes.
     shop.write_config(&config.replace(into_other, r#"into = "book", tries = 1 }"#).replace(sink, ""));
     let node = shop.start();
     node.until_says("no-worker");
-    let status = node.until("it is told", |status| {
+    let status = node.until("the status shows it", |status| {
         let waiting = &status["engine"]["no_worker"][0];
         (waiting["runs"] == 1).then(|| waiting.clone())
     });
@@ -157,13 +161,13 @@ step.index = {{ use = "search.index", needs = ["load", "wait"], input = "$steps.
     let shown = shop.run_well(&["run", "show", "1"]).out;
     assert!(shown.contains("waits for: no-worker"), "{shown}");
     shop.insert(2, 2);
-    node.until("another key goes on, and its own event stays", |_| {
+    node.until("another key is processed, and the event of the first stays", |_| {
         let indexed = is_indexed(&shop, "2");
         let others = shop.number("select count(*) from honeyflow_outbox where entity_key <> '1'");
         (indexed && others == 0).then_some(())
     });
     assert!(shop.waiting() >= 1, "its event stays");
-    assert!(!is_indexed(&shop, "1"), "and nothing newer of its key passes it");
+    assert!(!is_indexed(&shop, "1"), "no newer event of its key overtakes it");
     node.stop();
 
     shop.write_config(&config);

@@ -1,4 +1,4 @@
-//! Waiting for something to become true. The deadline is no promise: it only ends a test that would hang.
+//! Waits until a condition becomes true. The deadline only ends a test that would otherwise hang.
 
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
-//! An application that holds the write lock for longer than a lease is trusted.
+//! An application holds the write lock for longer than a lease is valid.
 
 use std::time::Duration;
 
 use crate::shop::Shop;
 
 #[test]
-fn hv_39_a_held_write_lock_does_not_dethrone_a_lone_node() {
+fn hv_39_a_held_write_lock_does_not_take_the_lease_from_a_lone_node() {
     let shop = Shop::new(100);
     let node = shop.start();
     shop.until_quiet(&node);
@@ -14,7 +14,7 @@ fn hv_39_a_held_write_lock_does_not_dethrone_a_lone_node() {
     application
         .execute_batch("begin immediate; update book set title = 'Slowly' where id <= 50;")
         .expect("the write lock");
-    // The time itself is the fault here: longer than a lease lives.
+    // A real pause is needed here, longer than a lease is valid.
     std::thread::sleep(Duration::from_secs(8));
     let status = node.status().expect("it answers");
     assert_eq!(status["engine"]["leases_lost"], 0, "{status}\n{}", node.log());

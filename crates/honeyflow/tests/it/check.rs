@@ -1,4 +1,4 @@
-//! `honeyflow check`
+//! `honeyflow check`: problems, exit codes and the summary.
 
 use super::folder::Folder;
 
@@ -20,7 +20,7 @@ fn what_init_writes_is_fine() {
 }
 
 #[test]
-fn wf_17_problems_go_to_stdout_and_it_ends_with_1() {
+fn wf_17_problems_go_to_stdout_and_the_exit_code_is_1() {
     let folder = Folder::configured();
     folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replacen("columns  =", "colums   =", 1));
     let ran = folder.run(&["check"]);
@@ -46,10 +46,10 @@ fn broken_toml_and_a_missing_file_are_negative_results() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&ran.out).unwrap()[0]["line"], 1);
 }
 
-/// Each line: a change of the file, the code and a part of what is said.
+/// Each line: a change of the file, and part of the message.
 #[test]
-fn ob_25_names_and_statements_are_held_against_the_database() {
-    for (from, to, said) in [
+fn ob_25_names_and_statements_are_checked_against_the_database() {
+    for (from, to, message) in [
         ("table    = \"book\"", "table    = \"boook\"", "error[unknown-table]: the database has no table `boook`"),
         (
             "key      = [\"id\"]\ncolumns  = [\"title\"",
@@ -68,14 +68,14 @@ fn ob_25_names_and_statements_are_held_against_the_database() {
         assert!(text.contains(from), "{from}\n{text}");
         folder.write("honeyflow.toml", &text.replacen(from, to, 1));
         let ran = folder.run(&["check"]);
-        assert!(ran.out.contains(said), "{to}\n{}{}", ran.out, ran.err);
-        assert_eq!(ran.code, i32::from(said.starts_with("error") || said.starts_with("did")), "{}", ran.out);
+        assert!(ran.out.contains(message), "{to}\n{}{}", ran.out, ran.err);
+        assert_eq!(ran.code, i32::from(message.starts_with("error") || message.starts_with("did")), "{}", ran.out);
     }
 }
 
-/// What `start` would refuse.
+/// `check` reports a step that `start` would refuse.
 #[test]
-fn se_22_a_call_that_anyone_could_read_is_refused_by_check_too() {
+fn se_22_check_refuses_an_unencrypted_call() {
     let folder = Folder::configured();
     let call = |rest: &str| {
         format!(
@@ -88,12 +88,12 @@ fn se_22_a_call_that_anyone_could_read_is_refused_by_check_too() {
     folder.write("honeyflow.toml", &refused);
     let ran = folder.run(&["check"]);
     assert_eq!(ran.code, 1, "{}", ran.out);
-    assert!(ran.out.contains("error[bad-step]: plain http sends everything readable"), "{}", ran.out);
+    assert!(ran.out.contains("error[bad-step]: plain http sends all data unencrypted"), "{}", ran.out);
     let ran = folder.run(&["start", "--yes"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
-    assert!(ran.err.contains("error[bad-step]: plain http sends everything readable"), "{}", ran.err);
+    assert!(ran.err.contains("error[bad-step]: plain http sends all data unencrypted"), "{}", ran.err);
     let ran = folder.run(&["source", "show"]);
-    assert!(ran.out.contains("not installed"), "nothing was made before it was refused: {}", ran.out);
+    assert!(ran.out.contains("not installed"), "nothing was installed before it was refused: {}", ran.out);
     folder.write("honeyflow.toml", &allowed);
     let ran = folder.run(&["check"]);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
@@ -131,7 +131,7 @@ fn ob_25_a_table_may_be_marked_as_untracked() {
     assert_eq!(ran.code, 0, "{}", ran.out);
 }
 
-/// SE-38: one bad set-up for each line of the report that can be bad.
+/// SE-38: every line of the report that can be bad becomes a warning.
 #[cfg(unix)]
 #[test]
 fn se_38_bad_set_ups_are_reported() {
@@ -151,7 +151,7 @@ fn se_38_bad_set_ups_are_reported() {
     assert!(ran.out.ends_with("honeyflow.toml is fine, with 4 warnings\n"), "{}", ran.out);
 }
 
-/// SE-20: in the file, in a reference, and where nothing works.
+/// SE-20: for a secret in the file and in a reference, also when the command fails.
 #[test]
 fn se_20_no_output_shows_a_secret() {
     let folder = Folder::configured();
@@ -177,16 +177,16 @@ fn se_20_no_output_shows_a_secret() {
 }
 
 #[test]
-fn colour_is_for_terminals_unless_asked_for() {
+fn colour_is_used_only_on_a_terminal_or_on_request() {
     let folder = Folder::new();
     folder.write("honeyflow.toml", "[nod]\n");
     assert!(!folder.run(&["check"]).out.contains('\u{1b}'));
     assert!(folder.run(&["check", "--color", "always"]).out.contains("\u{1b}[1;31merror[unknown-section]"));
 }
 
-/// Whatever the umask of whoever started it.
+/// The mode does not depend on the umask of the parent process.
 #[test]
-fn se_38_what_we_make_is_for_us_alone() {
+fn se_38_new_files_are_readable_only_by_their_owner() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::configured();
     folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replace("127.0.0.1:7171", "127.0.0.1:0"));
@@ -204,7 +204,7 @@ fn se_38_what_we_make_is_for_us_alone() {
             seen += 1;
         }
     }
-    assert!(seen > 5, "an index, a lock and where to find the node");
+    assert!(seen > 5, "an index, a lock and node.json");
     let ran = folder.run(&["check"]);
     assert!(!ran.out.contains("file-mode"), "{}", ran.out);
 }

@@ -1,4 +1,4 @@
-//! A folder with a shop in it, and the binary run inside.
+//! A temporary folder with a shop, in which tests run the binary.
 
 use std::{
     path::Path,
@@ -7,7 +7,7 @@ use std::{
 
 pub struct Folder(tempfile::TempDir);
 
-pub struct Ran {
+pub struct CommandOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -21,19 +21,19 @@ pub const SCHEMA: &str = "
     insert into book values (1, 'Bees', 1), (2, 'Honey', null);";
 
 impl Folder {
-    /// Empty.
+    /// An empty folder.
     pub fn new() -> Folder {
         Folder(tempfile::tempdir().expect("a temporary folder"))
     }
 
-    /// With `shop.db`.
+    /// A folder with `shop.db`.
     pub fn shop() -> Folder {
         let folder = Folder::new();
         folder.sql(SCHEMA);
         folder
     }
 
-    /// With `shop.db` and the configuration that `init` writes for it.
+    /// A folder with `shop.db` and the configuration that `init` writes for it.
     pub fn configured() -> Folder {
         let folder = Folder::shop();
         let ran = folder.run(&["init", "sqlite:shop.db"]);
@@ -66,7 +66,7 @@ impl Folder {
         std::fs::read_to_string(self.path().join(name)).expect("a file")
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Ran {
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
         let ran = Command::new(env!("CARGO_BIN_EXE_honeyflow"))
             .args(arguments)
             .current_dir(self.path())
@@ -75,6 +75,6 @@ impl Folder {
             .output()
             .expect("the binary");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-        Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
+        CommandOutput { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
     }
 }

@@ -11,7 +11,7 @@ fn blocks(text: &str, language: &str) -> String {
 }
 
 #[test]
-fn what_the_guides_show_is_accepted() {
+fn the_configurations_in_the_guides_are_valid() {
     for (guide, database) in [("index-a-table.md", "garden.db"), ("run-a-workflow.md", "shop.db")] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide").join(guide);
         let text = std::fs::read_to_string(path).expect("a guide");

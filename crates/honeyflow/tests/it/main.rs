@@ -1,10 +1,12 @@
-//! Drives the built binary the way people do: what is typed, what is printed where, and the exit code.
+//! Runs the binary as users do, and checks its output and exit code.
 
 mod check;
+mod event_wait;
+mod explain_code;
 mod folder;
 mod guide;
+mod help;
 mod init;
 mod rebuild;
 mod source;
 mod usage;
-mod wait;

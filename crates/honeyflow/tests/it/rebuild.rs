@@ -1,4 +1,4 @@
-//! Indexes that are gone or outdated are made anew from the rows.
+//! Indexes that are lost or outdated are rebuilt from the rows.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::folder::Folder;
 
-/// A node that ends with the test.
+/// A node that is killed when the test ends.
 pub struct Node(Child);
 
 impl Node {
@@ -50,7 +50,7 @@ fn configured() -> Folder {
 }
 
 #[test]
-fn an_index_that_is_gone_is_filled_by_the_next_start() {
+fn the_next_start_fills_a_lost_index() {
     let folder = configured();
     let node = Node::start(&folder);
     until_equal(&folder);
@@ -61,9 +61,9 @@ fn an_index_that_is_gone_is_filled_by_the_next_start() {
     assert!(folder.run(&["search", "book", "bees"]).out.contains("Bees"));
 }
 
-/// Without a node: the command starts one for this alone.
+/// Without a running node, the command starts a temporary one.
 #[test]
-fn ob_78_other_fields_are_another_generation_also_by_reindex_alone() {
+fn ob_78_reindex_without_a_node_builds_a_generation_with_the_new_fields() {
     let folder = configured();
     drop({
         let node = Node::start(&folder);
@@ -74,13 +74,13 @@ fn ob_78_other_fields_are_another_generation_also_by_reindex_alone() {
     let changed = text.replace(r#"title = "text""#, r#"title = { type = "text", language = "en" }"#);
     assert_ne!(text, changed);
     folder.write("honeyflow.toml", &changed);
-    assert!(!folder.run(&["search", "book", "bee"]).out.contains("Bees"), "the index has the fields it has");
+    assert!(!folder.run(&["search", "book", "bee"]).out.contains("Bees"), "the index still has its old fields");
     assert!(folder.run(&["search", "book", "bees"]).out.contains("Bees"));
     let ran = folder.run(&["reindex", "book"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.out.contains("generation 2 is served"), "{}", ran.out);
     assert_eq!(folder.run(&["verify"]).code, 0);
-    assert!(folder.run(&["search", "book", "bee"]).out.contains("Bees"), "by its stem");
+    assert!(folder.run(&["search", "book", "bee"]).out.contains("Bees"), "the new field finds the stem");
 }
 
 #[test]
@@ -105,5 +105,5 @@ fn f28_a_damaged_index_is_set_aside_and_rebuilt_by_reindex() {
     let ran = folder.run(&["reindex", "book"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert_eq!(folder.run(&["verify"]).code, 0);
-    assert!(folder.path().join("data/index/book/1.aside").is_dir(), "the old files stay for whoever looks into them");
+    assert!(folder.path().join("data/index/book/1.aside").is_dir(), "the old files are kept for inspection");
 }

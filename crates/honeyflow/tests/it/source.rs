@@ -1,4 +1,4 @@
-//! `honeyflow source …` and what can be asked of a store without a node.
+//! `honeyflow source …`, and other commands that read the store without a node.
 
 use super::{
     folder::Folder,
@@ -11,13 +11,13 @@ fn ob_19_install_upgrade_uninstall() {
     let printed = folder.run(&["source", "install", "--print"]);
     assert_eq!(printed.code, 0, "{}", printed.err);
     assert!(printed.out.to_uppercase().contains("CREATE TRIGGER"), "{}", printed.out);
-    assert_eq!(folder.run(&["source", "install"]).code, 2, "nobody is there to be asked");
-    assert!(folder.run(&["source", "list"]).out.contains("not installed"), "neither has changed anything");
+    assert_eq!(folder.run(&["source", "install"]).code, 2, "without a terminal it needs --yes");
+    assert!(folder.run(&["source", "list"]).out.contains("not installed"), "neither command has changed anything");
     assert_eq!(folder.run(&["source", "upgrade", "--yes"]).code, 2, "there is nothing to upgrade");
     let first = folder.run(&["source", "install", "--yes"]);
     assert_eq!(first.code, 0, "{}", first.err);
     let second = folder.run(&["source", "install", "--yes"]);
-    assert!(second.err.contains("0 triggers made, 0 replaced, 0 removed"), "{}", second.err);
+    assert!(second.err.contains("0 triggers created, 0 replaced, 0 removed"), "{}", second.err);
     let shown = folder.run(&["source", "show"]);
     assert!(shown.out.contains("as they should be"), "{}{}", shown.out, shown.err);
     folder.sql("update book set title = 'More bees' where id = 1;");
@@ -33,7 +33,7 @@ fn ob_19_install_upgrade_uninstall() {
     assert!(folder.run(&["source", "list"]).out.contains("not installed"));
 }
 
-/// What is printed and what is installed are the same.
+/// The printed statements and the installed tables are the same.
 #[test]
 fn ob_19_tables_are_installed_on_postgresql() {
     let Some(server) = honeyflow_services::postgres() else { return };
@@ -58,29 +58,29 @@ fn ob_19_tables_are_installed_on_postgresql() {
     assert_eq!(printed.code, 0, "{}", printed.err);
     assert!(printed.out.contains("create table honeyflow_outbox"), "{}", printed.out);
     assert!(printed.out.contains("-- grant insert on honeyflow_outbox"), "{}", printed.out);
-    assert_eq!(folder.run(&["source", "install"]).code, 2, "nobody is there to be asked");
+    assert_eq!(folder.run(&["source", "install"]).code, 2, "without a terminal it needs --yes");
     assert_eq!(psql(&name, "select count(*) from pg_tables where schemaname = 'public'"), "0", "nothing has changed");
     let first = folder.run(&["source", "install", "--yes"]);
     assert_eq!(first.code, 0, "{}", first.err);
-    assert!(first.err.contains("tables made") && first.err.contains("64 shards"), "{}", first.err);
+    assert!(first.err.contains("tables created") && first.err.contains("64 shards"), "{}", first.err);
     let second = folder.run(&["source", "install", "--yes"]);
-    assert!(second.err.contains("the tables are there"), "{}", second.err);
+    assert!(second.err.contains("tables up to date"), "{}", second.err);
     psql(&name, "insert into honeyflow_outbox(entity, entity_key) values ('book', '42')");
     assert_eq!(
         psql(&name, "select shard from honeyflow_outbox"),
-        honeyflow_event::shard::of("", "book", "42", 64).to_string()
+        honeyflow_event::shard::compute("", "book", "42", 64).to_string()
     );
     let listed = folder.run(&["source", "list"]);
     assert!(listed.out.contains("installed"), "{}{}", listed.out, listed.err);
     psql("postgres", &format!("drop database {name}"));
 }
 
-/// Also what a node has made to agree with others.
+/// Also removes the tables of the hive.
 #[test]
 fn ob_19_after_an_uninstallation_the_catalogue_is_as_before() {
     let folder = Folder::configured();
     folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replace("127.0.0.1:7171", "127.0.0.1:0"));
-    // SQLite's own notes on numbers that were given out cannot be removed
+    // SQLite's own table of sequence numbers cannot be removed.
     let catalogue =
         || folder.rows("select type, name, sql from sqlite_master where name not like 'sqlite%' order by 1, 2");
     let files = || {
@@ -91,11 +91,11 @@ fn ob_19_after_an_uninstallation_the_catalogue_is_as_before() {
     };
     let (before, files_before) = (catalogue(), files());
     let node = Node::start(&folder);
-    // a document is found before its event is acknowledged
+    // A document can be found before its event is acknowledged.
     until(|| folder.run(&["verify"]).code == 0 && folder.rows("select 'left' from honeyflow_outbox").is_empty());
-    let lived_in = folder.run(&["source", "uninstall", "--yes"]);
-    assert_eq!(lived_in.code, 1);
-    assert!(lived_in.err.contains("another-node"), "{}", lived_in.err);
+    let refused = folder.run(&["source", "uninstall", "--yes"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("another-node"), "{}", refused.err);
     drop(node);
     assert!(catalogue().len() > before.len());
     assert!(folder.run(&["source", "uninstall", "--print"]).out.contains("DROP TABLE \"hive_lease\";"));
@@ -113,7 +113,10 @@ fn workflows_are_listed_shown_paused_and_resumed() {
         "{}",
         shown.out
     );
-    assert!(folder.run(&["workflow", "list"]).out.contains("shop.book"), "also before anything is installed");
+    assert!(
+        folder.run(&["workflow", "list"]).out.contains("shop.book"),
+        "the list also works before anything is installed"
+    );
     assert_eq!(folder.run(&["source", "install", "--yes"]).code, 0);
     assert_eq!(folder.run(&["workflow", "pause", "book", "--why", "the index moves"]).code, 0);
     assert!(folder.run(&["workflow", "list"]).out.contains("the index moves"));
@@ -122,7 +125,7 @@ fn workflows_are_listed_shown_paused_and_resumed() {
 }
 
 #[test]
-fn a_key_is_explained_from_what_is_stored() {
+fn explain_shows_what_is_stored_about_a_key() {
     let folder = Folder::configured();
     assert_eq!(folder.run(&["source", "install", "--yes"]).code, 0);
     folder.sql("update book set title = 'Bees, again' where id = 1;");
@@ -142,32 +145,32 @@ fn a_key_is_explained_from_what_is_stored() {
 
 /// OB-85
 #[test]
-fn a_key_is_explained_from_the_memory_of_the_node_too() {
+fn explain_also_shows_the_open_runs_of_the_node() {
     let folder = Folder::configured();
     folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replace("127.0.0.1:7171", "127.0.0.1:0"));
     let node = Node::start(&folder);
     until(|| folder.run(&["verify"]).code == 0);
     assert_eq!(folder.run(&["workflow", "pause", "book"]).code, 0);
-    // it is heeded within a few seconds; a change before that is simply done
+    // The pause takes effect within a few seconds; a change before that is processed.
     until(|| {
         folder.sql("update book set title = title || '!' where id = 1;");
         folder.run(&["explain", "book", "1"]).out.contains("waits for: paused: honeyflow workflow resume book")
     });
-    // A node with much to do may be silent for longer than it is asked.
+    // A busy node may answer too late, so try again.
     until(|| {
         let explained = folder.run(&["explain", "book", "1"]).out;
         explained.contains("open      book for ") && explained.contains(", at load, ")
     });
     until(|| {
-        let told = folder.run(&["explain", "book", "1", "-o", "json"]).out;
-        serde_json::from_str::<serde_json::Value>(&told).is_ok_and(|json| json["open"][0]["waits_for"] == "paused")
+        let json = folder.run(&["explain", "book", "1", "-o", "json"]).out;
+        serde_json::from_str::<serde_json::Value>(&json).is_ok_and(|json| json["open"][0]["waits_for"] == "paused")
     });
     drop(node);
-    assert!(!folder.run(&["explain", "book", "1"]).out.contains("open      "), "nobody has it in mind");
+    assert!(!folder.run(&["explain", "book", "1"]).out.contains("open      "), "no node has an open run");
 }
 
 #[test]
-fn nothing_is_parked_and_nothing_is_indexed_at_first() {
+fn at_first_no_event_is_parked_and_no_row_is_indexed() {
     let folder = Folder::configured();
     assert_eq!(folder.run(&["source", "install", "--yes"]).code, 0);
     let list = folder.run(&["parked", "list"]);

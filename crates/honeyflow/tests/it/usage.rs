@@ -1,9 +1,9 @@
-//! What is typed wrongly: exit code 2, nothing on stdout, a hint on stderr.
+//! Wrong usage: exit code 2, nothing on stdout, a hint on stderr.
 
 use super::folder::Folder;
 
 #[test]
-fn wrong_usage_ends_with_2() {
+fn wrong_usage_exits_with_2() {
     let folder = Folder::configured();
     for (arguments, hint) in [
         (&["serach"][..], "search"),
@@ -31,7 +31,7 @@ fn wrong_usage_ends_with_2() {
 }
 
 #[test]
-fn a_wrong_configuration_ends_other_commands_with_2() {
+fn a_wrong_configuration_makes_other_commands_exit_with_2() {
     let folder = Folder::shop();
     folder.write("honeyflow.toml", "[node]\nlisten = \"0.0.0.0:7171\"\n");
     for arguments in [&["status"][..], &["source", "list"], &["source", "install", "--yes"], &["search", "book"]] {
@@ -42,25 +42,25 @@ fn a_wrong_configuration_ends_other_commands_with_2() {
 }
 
 #[test]
-fn a_missing_configuration_says_how_to_get_one() {
+fn a_missing_configuration_shows_how_to_create_one() {
     let ran = Folder::new().run(&["status"]);
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("honeyflow init sqlite:PATH"), "{}", ran.err);
 }
 
 #[test]
-fn a_database_that_is_not_there_ends_with_1() {
+fn a_missing_database_exits_with_1() {
     let folder = Folder::configured();
     std::fs::remove_file(folder.path().join("shop.db")).unwrap();
     let ran = folder.run(&["status"]);
     assert_eq!((ran.code, ran.out.as_str()), (1, ""));
     assert!(ran.err.contains("shop.db"), "{}", ran.err);
-    assert!(!folder.path().join("shop.db").exists(), "looking does not make a database");
+    assert!(!folder.path().join("shop.db").exists(), "the command creates no database");
 }
 
-/// SE-30: keys and names come from data and from what is typed.
+/// SE-30: arguments are escaped like data.
 #[test]
-fn se_30_what_is_typed_is_escaped() {
+fn se_30_arguments_are_escaped_in_messages() {
     let folder = Folder::configured();
     for arguments in [["search", "\u{1b}[31mred"], ["source", "\u{1b}]0;title\u{7}"], ["init", "\u{9b}2J"]] {
         let ran = folder.run(&arguments);

@@ -1,8 +1,8 @@
-//! `check` says what is wrong with a cluster or a table, where it stands in the file, and what to do.
+//! `check` reports problems of a cluster or table at their place in the file, with a hint.
 
 use crate::cluster::TableShop;
 
-fn said(table: &TableShop, from: &str, to: &str) -> String {
+fn check_output(table: &TableShop, from: &str, to: &str) -> String {
     let before = table.shop.config();
     table.shop.replace_in_config(from, to);
     let ran = table.shop.run(&["check"]);
@@ -12,7 +12,7 @@ fn said(table: &TableShop, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn what_does_not_fit_is_shown_at_its_place() {
+fn problems_of_a_table_are_shown_at_their_place() {
     let Some(table) = TableShop::new(3) else { return };
     let fine = table.shop.run(&["check"]);
     assert_eq!(fine.code, 0, "{}{}", fine.out, fine.err);
@@ -45,8 +45,8 @@ fn what_does_not_fit_is_shown_at_its_place() {
         ("[\"127.0.0.1:", "[\"127.0.0.2:".to_owned(), &["[cassandra.main]", "could not be connected to"]),
         ("deadline  = \"10s\"", "dedline = \"10s\"".to_owned(), &["error[unknown-key]", "did you mean `deadline`?"]),
     ] {
-        let said = said(&table, from, &to);
-        assert!(expected.iter().all(|part| said.contains(part)), "{expected:?} in\n{said}");
+        let output = check_output(&table, from, &to);
+        assert!(expected.iter().all(|part| output.contains(part)), "{expected:?} in\n{output}");
     }
     table.cql(&format!("ALTER TABLE {} DROP honeyflow_version", table.table));
     let ran = table.shop.run(&["check"]);

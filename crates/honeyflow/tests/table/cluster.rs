@@ -1,4 +1,4 @@
-//! A bookshop whose books are rows of a table, and the table as somebody else reads it.
+//! A bookshop whose books are written to a Cassandra table, and a separate reader of that table.
 
 use std::{
     collections::BTreeMap,
@@ -24,17 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct TableShop {
     pub shop: Shop,
     pub proxy: Proxy,
-    /// With its keyspace.
+    /// The table's name with its keyspace.
     pub table: String,
     session: Session,
     runtime: Runtime,
 }
 
-/// Title and price, by id.
+/// The title and price of each book, by id.
 type Books = BTreeMap<i64, (String, Option<f64>)>;
 
 impl TableShop {
-    /// None where there is no server. `books` are there before the first start.
+    /// Creates the shop with `books` books before the first start; none if there is no server.
     pub fn new(books: u32) -> Option<TableShop> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let url = honeyflow_services::cassandra()?.url;
@@ -98,7 +98,7 @@ step.write = {{ use = "cassandra.write", needs = ["load"], into = "book", tries 
         answer.unwrap_or_else(|error| panic!("{text}: {error}: {:?}", error.cause)).into_rows()
     }
 
-    /// As the table has them.
+    /// The books in the table.
     pub fn books(&self) -> Books {
         let rows = self.cql(&format!("SELECT id, name, price FROM {}", self.table));
         let rows = rows.typed::<(i64, String, Option<f64>)>().map(|row| row.expect("a row"));
@@ -112,7 +112,7 @@ step.write = {{ use = "cassandra.write", needs = ["load"], into = "book", tries 
         rows.map(|row| row.expect("a row")).collect()
     }
 
-    /// By a comparison that shares no code with the product, and by the product's own.
+    /// Compares table and rows with a comparison that shares no code with the product, and with `honeyflow verify`.
     pub fn assert_equal(&self) {
         assert_eq!(self.books(), self.wanted());
         let verified = self.shop.run(&["verify", "--output", "json"]);

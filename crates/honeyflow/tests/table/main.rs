@@ -1,5 +1,5 @@
-//! From a SQLite outbox into a table of a real Cassandra, by the built binary as a process: live, while it is killed,
-//! and while the cluster is silent. Each test ends with every row of the table equal to its row in the database.
+//! Writes from a SQLite outbox into a table of a real Cassandra, with the binary as a process: under live changes,
+//! while the node is killed, and while the cluster is silent. At the end of each test the table equals the database.
 
 mod check;
 mod cluster;

@@ -1,10 +1,10 @@
-//! The node dies, the cluster stands still: it costs time, never a change.
+//! The node dies, or the cluster is silent: that costs time, but loses no change.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{cluster::TableShop, node::Node, shop::Shop};
 
-/// Changes, inserts and deletes until it is told to end.
+/// Updates, inserts and deletes rows until `on` is false.
 fn traffic(shop: &Shop, on: &AtomicBool) {
     let database = shop.database();
     for n in 0_u32.. {
@@ -23,7 +23,7 @@ fn traffic(shop: &Shop, on: &AtomicBool) {
     }
 }
 
-/// Under load; returns when `during` has and nothing is left to do.
+/// Runs `during` under load; returns when the outbox is empty again.
 fn under_load(table: &TableShop, node: Node, during: impl FnOnce(Node) -> Node) -> Node {
     let on = AtomicBool::new(true);
     let node = std::thread::scope(|scope| {
@@ -36,7 +36,7 @@ fn under_load(table: &TableShop, node: Node, during: impl FnOnce(Node) -> Node) 
     node
 }
 
-fn has_done(node: &Node, least: u64) {
+fn until_steps_done(node: &Node, least: u64) {
     node.until("it is at work", |status| status["engine"]["steps"].as_u64().filter(|steps| *steps > least));
 }
 
@@ -46,10 +46,10 @@ fn f_1_a_node_killed_under_load_loses_nothing() {
     let Some(table) = TableShop::new(200) else { return };
     let node = table.shop.start();
     let node = under_load(&table, node, |node| {
-        has_done(&node, 500);
+        until_steps_done(&node, 500);
         node.kill();
         let node = table.shop.start();
-        has_done(&node, 500);
+        until_steps_done(&node, 500);
         node
     });
     table.assert_equal();
@@ -57,13 +57,13 @@ fn f_1_a_node_killed_under_load_loses_nothing() {
     node.stop();
 }
 
-/// PL-161 OB-53: a cluster that stands still parks nothing, and what was committed meanwhile is written when it goes on.
+/// PL-161 OB-53: a silent cluster parks nothing; changes committed meanwhile are written when it answers again.
 #[test]
-fn pl_161_a_cluster_that_stands_still_costs_time_only() {
+fn pl_161_a_silent_cluster_costs_only_time() {
     let Some(table) = TableShop::new(200) else { return };
     let node = table.shop.start();
     let node = under_load(&table, node, |node| {
-        has_done(&node, 300);
+        until_steps_done(&node, 300);
         table.proxy.hold();
         node.until("writes are refused", |status| {
             let failing = status["engine"]["workflows"][0]["steps"].as_array()?;
@@ -78,7 +78,7 @@ fn pl_161_a_cluster_that_stands_still_costs_time_only() {
     node.stop();
 }
 
-/// The node may be there before the cluster is.
+/// The node may start before the cluster.
 #[test]
 fn a_node_starts_without_its_cluster() {
     let Some(table) = TableShop::new(20) else { return };

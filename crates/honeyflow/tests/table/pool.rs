@@ -1,15 +1,15 @@
-//! A pool as people see and steer it while the node runs, and settings from a compiled file.
+//! Inspecting and controlling a pool while the node runs, and settings from a compiled file.
 
 use serde_json::Value;
 
 use crate::{cluster::TableShop, http};
 
-/// PL-70 PL-71: from the node's memory, in every place where people look.
+/// PL-70 PL-71: the commands, the metrics and the page show the node's state.
 #[test]
 fn pl_70_a_pool_is_shown_drained_and_activated() {
     let Some(table) = TableShop::new(20) else { return };
     let shop = &table.shop;
-    // Not to be had on the highest version: that is worth a remark.
+    // The highest protocol version does not support it, so the pool makes a remark.
     shop.replace_in_config("password = \"file:password\"", "password = \"file:password\"\ncompression = \"snappy\"");
     let node = shop.start();
     shop.until_quiet(&node);
@@ -23,7 +23,7 @@ fn pl_70_a_pool_is_shown_drained_and_activated() {
 
     let drained = shop.ask(&["pool", "drain", "main"]);
     assert_eq!((&drained[0]["before"], &drained[0]["now"]), (&"active".into(), &"inactive".into()), "{drained:?}");
-    assert!(shop.run_well(&["pool", "drain", "main"]).out.contains("is inactive already"));
+    assert!(shop.run_well(&["pool", "drain", "main"]).out.contains("is already inactive"));
     shop.insert(21, 30);
     node.until("writes are refused", |status| {
         let pool = &status["pools"][0];
@@ -48,10 +48,10 @@ fn pl_70_a_pool_is_shown_drained_and_activated() {
     assert_eq!(unknown.code, 2);
     assert!(unknown.err.contains("did you mean `main`?"), "{}", unknown.err);
     node.stop();
-    assert_eq!(shop.run(&["pool", "list"]).code, 1, "nobody is there to be asked");
+    assert_eq!(shop.run(&["pool", "list"]).code, 1, "no node runs");
 }
 
-/// PL-60: the same settings from a file that was compiled; what is wrong with it is told at its place.
+/// PL-60: the same settings from a compiled file; its problems are shown at their place.
 #[test]
 fn pl_60_settings_come_from_a_compiled_file() {
     let Some(table) = TableShop::new(5) else { return };
@@ -66,14 +66,14 @@ fn pl_60_settings_come_from_a_compiled_file() {
     let node = shop.start();
     shop.until_quiet(&node);
     table.assert_equal();
-    assert_eq!(shop.run(&["config", "compile", "main"]).code, 2, "there is nothing to compile from");
+    assert_eq!(shop.run(&["config", "compile", "main"]).code, 2, "the configuration contains no settings to compile");
     node.stop();
 
     let mut bytes = std::fs::read(&file).expect("a file");
     *bytes.last_mut().expect("bytes") ^= 1;
     std::fs::write(&file, bytes).expect("a file");
-    let said = shop.run(&["check", "--offline"]).out;
-    assert!(said.contains("error[bad-compiled]") && said.contains("checksum"), "{said}");
+    let output = shop.run(&["check", "--offline"]).out;
+    assert!(output.contains("error[bad-compiled]") && output.contains("checksum"), "{output}");
     shop.replace_in_config("compiled = \"main.pool\"", "compiled = \"main.pool\"\ntries = 2");
-    assert!(shop.run(&["check", "--offline"]).out.contains("`tries` stands beside `compiled`"));
+    assert!(shop.run(&["check", "--offline"]).out.contains("`tries` cannot be used with `compiled`"));
 }

@@ -1,5 +1,5 @@
-//! Between the node and the cluster: lets everything through, or holds it, as a server does that stands still: what is
-//! open stays open and nobody answers.
+//! A proxy between the node and the cluster. It forwards everything, or holds it back like a silent server: connections
+//! stay open and get no answer.
 
 use std::{
     io::{Read, Write},
@@ -44,7 +44,7 @@ impl Proxy {
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let gate = held.clone();
-                    thread::spawn(move || carry(&gate, from, to));
+                    thread::spawn(move || forward(&gate, from, to));
                 }
             }
         });
@@ -64,7 +64,7 @@ impl Proxy {
     }
 }
 
-fn carry(gate: &Gate, mut from: TcpStream, mut to: TcpStream) {
+fn forward(gate: &Gate, mut from: TcpStream, mut to: TcpStream) {
     let mut bytes = [0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         gate.pass();

@@ -1,8 +1,8 @@
-//! What people ask of the store and tell it.
+//! Answers the requests of an operator.
 
 use honeyflow_event::{Event, PRIORITY_LEVELS};
 use honeyflow_runtime::{Class, Failure};
-use honeyflow_store::admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task};
+use honeyflow_store::admin::{Admin, AdminReply, Lag, ParkedFilter, ParkedRow, RetryMode, Task};
 
 use crate::{
     Tables,
@@ -19,10 +19,10 @@ pub(crate) fn answer(tables: &mut Tables, admin: Admin, now_ms: i64) -> Result<A
             let entries = entries.filter(|(id, entry)| matches(&filter, **id, entry));
             AdminReply::Parked(entries.take(limit as usize).map(|(id, entry)| row(*id, entry)).collect())
         }
-        Admin::RetryParked { filter, again } => {
+        Admin::RetryParked { filter, mode } => {
             let ids = matching(tables, &filter);
             for id in &ids {
-                retry(tables, *id, &again, now_ms);
+                retry(tables, *id, &mode, now_ms);
             }
             AdminReply::Count(ids.len() as u64)
         }
@@ -59,7 +59,10 @@ pub(crate) fn answer(tables: &mut Tables, admin: Admin, now_ms: i64) -> Result<A
             AdminReply::History(tables.journal.history.iter().rev().take(limit as usize).cloned().collect())
         }
         Admin::TableKeys { table, .. } => {
-            return Err(Failure::fatal("missing-table", format!("the memory store has no table {table}")));
+            return Err(Failure::fatal(
+                honeyflow_hive::codes::MISSING_TABLE,
+                format!("the memory store has no table {table}"),
+            ));
         }
         Admin::PutTask { noun, name, state } => {
             let tasks = &mut tables.journal.tasks;
@@ -77,7 +80,7 @@ pub(crate) fn answer(tables: &mut Tables, admin: Admin, now_ms: i64) -> Result<A
             let journal = &mut tables.journal;
             let numbers = journal.definitions.put(wanted, now_ms);
             AdminReply::Versions(
-                journal.definitions.versions(&numbers, |workflow, version| journal.names(workflow, version)),
+                journal.definitions.versions(&numbers, |workflow, version| journal.names_version(workflow, version)),
             )
         }
         Admin::Definitions { workflow } => {
@@ -117,8 +120,8 @@ fn matching(tables: &Tables, filter: &ParkedFilter) -> Vec<i64> {
     entries.map(|(id, _)| *id).collect()
 }
 
-/// The entry becomes an event for its one workflow; its attempts begin anew, its outputs are kept.
-fn retry(tables: &mut Tables, id: i64, again: &Again, now_ms: i64) {
+/// Turns the parked entry into an event for its one workflow; its attempts start at 0 again, its outputs are kept.
+fn retry(tables: &mut Tables, id: i64, mode: &RetryMode, now_ms: i64) {
     let Some(entry) = tables.journal.parked.get(&id).cloned() else { return };
     let event = Event {
         id: 0,
@@ -136,7 +139,7 @@ fn retry(tables: &mut Tables, id: i64, again: &Again, now_ms: i64) {
         payload: entry.payload,
     };
     let event = tables.outbox.insert(event, None);
-    tables.journal.take_up(id, event, again);
+    tables.journal.take_up(id, event, mode);
 }
 
 fn row(id: i64, entry: &Entry) -> ParkedRow {

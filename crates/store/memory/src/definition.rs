@@ -1,4 +1,4 @@
-//! Versions of workflows, for as long as the process lives.
+//! The definition versions of workflows. They live as long as the process.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use honeyflow_store::admin::{Definition, NewDefinition, Versions};
 pub(crate) struct Definitions(BTreeMap<Name, Vec<Definition>>);
 
 impl Definitions {
-    /// The number of each.
+    /// Stores the definitions that are not stored yet; returns the workflow and version of each.
     pub fn put(&mut self, wanted: Vec<NewDefinition>, now_ms: i64) -> Vec<(Name, u32)> {
         let numbers = wanted.into_iter().map(|NewDefinition { workflow, content }| {
             let stored = self.0.entry(workflow.clone()).or_default();

@@ -1,4 +1,4 @@
-//! What is kept beside the outbox: attempts, outputs, parked entries, marks of what is done, pauses, tasks, history.
+//! The tables beside the outbox: failures, checkpoints, parked entries, dedupe marks, pauses, tasks, history, signals.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,39 +6,40 @@ use hashbrown::HashMap;
 use honeyflow_event::{Event, EventId, Key, Kind, Name, Priority};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Settled, Signal, Wanted,
-    admin::{Again, ParkedFilter, Task},
-    write::{Charged, Checkpoint, Checkpointed, OF_RUN, Pause},
+    RunKey, Signal, SignalQuery,
+    admin::{ParkedFilter, RetryMode, Task},
+    write::{Checkpoint, CheckpointOutcome, Pause, StoredFailure, WHOLE_RUN_STEP},
 };
 
 use crate::definition::Definitions;
 
-/// How long what is done is remembered.
+/// How long a `dedupe` mark or an idempotency key is remembered.
 pub(crate) const DEDUPE_MS: i64 = 24 * 60 * 60 * 1000;
 
 const HISTORY_MAX: usize = 10_000;
-/// A repeated write follows the first one closely.
+/// The number of newest history entries that are compared to detect a repeated write: a repeat follows the first write
+/// closely.
 const REPEATS_LOOKED_AT: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Journal {
-    failures: BTreeMap<(Settled, Name, u32), Charge>,
-    /// By run, the parked entry that keeps them (0: live), phase, step and index.
-    checkpoints: BTreeMap<(Settled, i64, u32, Name, u32), Checkpoint>,
+    failures: BTreeMap<(RunKey, Name, u32), Charge>,
+    /// The key is: run, id of the parked entry that owns the checkpoint (0: a live run), phase, step and index.
+    checkpoints: BTreeMap<(RunKey, i64, u32, Name, u32), Checkpoint>,
     pub parked: BTreeMap<i64, Entry>,
     parked_last: i64,
     done: HashMap<(Name, Name, Key, Arc<str>), i64>,
-    pub requests: HashMap<String, Stored>,
+    pub requests: HashMap<String, StoredRequest>,
     pauses: BTreeMap<(String, String), Pause>,
     pub tasks: BTreeMap<(String, String), Task>,
     pub history: Vec<serde_json::Value>,
     pub definitions: Definitions,
-    signals: BTreeMap<i64, Kept>,
+    signals: BTreeMap<i64, StoredSignal>,
     signals_last: i64,
 }
 
-/// An event that somebody may wait for.
-struct Kept {
+/// A stored event for which a run may wait.
+struct StoredSignal {
     event: Arc<Event>,
     kept_ms: i64,
     until_ms: i64,
@@ -50,8 +51,8 @@ struct Charge {
     failure: Failure,
 }
 
-/// A request to the door that was stored.
-pub(crate) struct Stored {
+/// A stored request of the event endpoint, remembered by its idempotency key.
+pub(crate) struct StoredRequest {
     pub body_hash: u64,
     pub ids: Vec<EventId>,
     pub until_ms: i64,
@@ -64,7 +65,7 @@ pub(crate) struct Entry {
     pub key: Key,
     pub workflow: Option<Name>,
     pub step: Name,
-    /// The message's own row, 0 where the data is read fresh.
+    /// The id of the message's row; 0 if a run reads the current data.
     pub event: EventId,
     pub format: u16,
     pub kind: Kind,
@@ -81,9 +82,9 @@ impl Entry {
         (&self.tenant, &self.entity, &self.key, &self.workflow, &self.step, self.event)
     }
 
-    pub fn run(&self) -> Option<Settled> {
+    pub fn run(&self) -> Option<RunKey> {
         let (tenant, entity, key) = (self.tenant.clone(), self.entity.clone(), self.key.clone());
-        Some(Settled { tenant, entity, key, workflow: self.workflow.clone()? })
+        Some(RunKey { tenant, entity, key, workflow: self.workflow.clone()? })
     }
 }
 
@@ -110,9 +111,9 @@ impl Journal {
         }
     }
 
-    /// A run has succeeded: nothing of it is left but parked messages, which are data of their own.
-    pub fn clear(&mut self, run: &Settled) {
-        self.forgive(run);
+    /// Removes everything stored for a run that has succeeded, except parked messages: they carry their own data.
+    pub fn clear(&mut self, run: &RunKey) {
+        self.clear_failures(run);
         if !self.checkpoints.is_empty() {
             let parked = &self.parked;
             let kept = |id: i64| parked.get(&id).is_some_and(|entry| entry.event != 0);
@@ -123,14 +124,15 @@ impl Journal {
         }
     }
 
-    pub fn forgive(&mut self, run: &Settled) {
+    pub fn clear_failures(&mut self, run: &RunKey) {
         if !self.failures.is_empty() {
             self.failures.retain(|(of, ..), _| of != run);
         }
     }
 
-    /// A repeat has the same number of attempts and must not put the due time off.
-    pub fn charge(&mut self, run: Settled, step: Name, index: u32, attempts: u32, due_ms: i64, failure: Failure) {
+    /// Stores the counted attempts of an item. A repeated write has the same number of attempts and must not delay the
+    /// due time.
+    pub fn charge(&mut self, run: RunKey, step: Name, index: u32, attempts: u32, due_ms: i64, failure: Failure) {
         let charge = Charge { attempts, due_ms, failure };
         self.failures
             .entry((run, step, index))
@@ -142,8 +144,8 @@ impl Journal {
             .or_insert(charge);
     }
 
-    pub fn failures(&self, now_ms: i64) -> impl Iterator<Item = Charged> {
-        self.failures.iter().map(move |((run, step, index), charge)| Charged {
+    pub fn failures(&self, now_ms: i64) -> impl Iterator<Item = StoredFailure> {
+        self.failures.iter().map(move |((run, step, index), charge)| StoredFailure {
             run: run.clone(),
             step: step.clone(),
             index: *index,
@@ -153,16 +155,17 @@ impl Journal {
         })
     }
 
-    /// Whether it was stored. The first outcome stays; only a wait that has begun is followed by its end.
+    /// Stores a checkpoint; returns whether it was stored. The first outcome stays; only the start of a wait is
+    /// replaced by its end.
     pub fn put_checkpoint(&mut self, checkpoint: Checkpoint) -> bool {
         let Checkpoint { run, phase, step, index, .. } = &checkpoint;
         let place = (run.clone(), 0, *phase, step.clone(), *index);
         match self.checkpoints.get_mut(&place) {
             Some(stored) => {
-                let ends_wait = matches!(stored.outcome, Checkpointed::Until(_))
-                    && !matches!(checkpoint.outcome, Checkpointed::Until(_));
+                let ends_wait = matches!(stored.outcome, CheckpointOutcome::Until(_))
+                    && !matches!(checkpoint.outcome, CheckpointOutcome::Until(_));
                 if ends_wait {
-                    // The rows it covers were fixed when the wait began.
+                    // The covered rows were fixed when the wait started.
                     let covers = std::mem::take(&mut stored.covers);
                     *stored = Checkpoint { covers, emit: Vec::new(), ..checkpoint };
                 }
@@ -175,7 +178,7 @@ impl Journal {
         }
     }
 
-    /// What was kept for the runs of rows that are for one workflow alone.
+    /// Returns the checkpoints of runs whose rows are for one workflow alone, if all those rows are in `events`.
     pub fn resumed(&self, events: &[Event]) -> Vec<Checkpoint> {
         if self.checkpoints.is_empty() {
             return Vec::new();
@@ -189,8 +192,8 @@ impl Journal {
         self.checkpoints().into_iter().filter(resumed).collect()
     }
 
-    /// Whether a checkpoint or a parked event names the version.
-    pub fn names(&self, workflow: &str, version: u32) -> bool {
+    /// Returns whether a checkpoint or a parked event names the version.
+    pub fn names_version(&self, workflow: &str, version: u32) -> bool {
         self.checkpoints.values().any(|kept| *kept.run.workflow == *workflow && kept.version == version)
             || self.parked.values().any(|entry| entry.workflow.as_deref() == Some(workflow) && entry.version == version)
     }
@@ -199,7 +202,7 @@ impl Journal {
         self.checkpoints.iter().filter(|((_, parked, ..), _)| *parked == 0).map(|(_, stored)| stored.clone()).collect()
     }
 
-    /// An equal item is parked once. Its outputs go with it.
+    /// Parks an item; an equal item is parked once. Its outputs are stored with the parked entry.
     pub fn park(&mut self, entry: Entry) {
         let known = self.parked.iter().find(|(_, stored)| stored.item() == entry.item()).map(|(id, _)| *id);
         let id = known.unwrap_or_else(|| {
@@ -207,22 +210,22 @@ impl Journal {
             self.parked_last
         });
         if let Some(run) = entry.run() {
-            self.forgive(&run);
+            self.clear_failures(&run);
             self.move_checkpoints(&run, 0, id, None);
         }
         self.parked.insert(id, entry);
     }
 
-    /// Takes an entry out to be tried again as `event`, which takes its outputs up.
-    pub fn take_up(&mut self, id: i64, event: EventId, again: &Again) {
+    /// Removes a parked entry that is retried as `event`; the outputs that `mode` keeps become those of `event`.
+    pub fn take_up(&mut self, id: i64, event: EventId, mode: &RetryMode) {
         let Some(run) = self.parked.remove(&id).and_then(|entry| entry.run()) else { return };
-        self.forgive(&run);
-        // What has failed is what is tried again.
-        let is_kept = |step: &Name, kept: &Checkpoint| match again {
-            _ if matches!(kept.outcome, Checkpointed::Failed(_)) || **step == *OF_RUN => false,
-            Again::GoOn => true,
-            Again::Without(steps) => !steps.contains(step),
-            Again::Anew => false,
+        self.clear_failures(&run);
+        // The retry executes failed steps again.
+        let is_kept = |step: &Name, kept: &Checkpoint| match mode {
+            _ if matches!(kept.outcome, CheckpointOutcome::Failed(_)) || **step == *WHOLE_RUN_STEP => false,
+            RetryMode::Continue => true,
+            RetryMode::Without(steps) => !steps.contains(step),
+            RetryMode::FromStart => false,
         };
         self.checkpoints.retain(|(_, parked, _, step, _), kept| *parked != id || is_kept(step, kept));
         self.move_checkpoints(&run, id, 0, Some(event));
@@ -233,7 +236,7 @@ impl Journal {
         self.checkpoints.retain(|(_, parked, ..), _| *parked != id);
     }
 
-    fn move_checkpoints(&mut self, run: &Settled, from: i64, to: i64, covers: Option<EventId>) {
+    fn move_checkpoints(&mut self, run: &RunKey, from: i64, to: i64, covers: Option<EventId>) {
         let moved: Vec<_> =
             self.checkpoints.keys().filter(|(of, parked, ..)| of == run && *parked == from).cloned().collect();
         for place in moved {
@@ -241,14 +244,14 @@ impl Journal {
             checkpoint.covers = covers.map_or(checkpoint.covers, |event| vec![event]);
             let (run, _, phase, step, index) = place;
             let place = (run, to, phase, step, index);
-            // A live run's own output is newer than one that was parked.
+            // The output of a live run is newer than a parked one.
             if to != 0 || !self.checkpoints.contains_key(&place) {
                 self.checkpoints.insert(place, checkpoint);
             }
         }
     }
 
-    /// A repeat of the same write brings the same steps, times included.
+    /// Stores the history of an ended run once: a repeated write has the same steps, times included.
     pub fn put_history(&mut self, mut ended: serde_json::Value, now_ms: i64) {
         let same = |stored: &serde_json::Value| {
             ["tenant", "entity", "key", "workflow", "version", "verdict", "steps"]
@@ -269,12 +272,12 @@ impl Journal {
         let name = |event: &Event| (event.id, event.tenant.clone(), event.entity.clone(), event.key.clone());
         if !self.signals.values().any(|kept| name(&kept.event) == name(&event)) {
             self.signals_last += 1;
-            self.signals.insert(self.signals_last, Kept { event: Arc::new(event), kept_ms, until_ms });
+            self.signals.insert(self.signals_last, StoredSignal { event: Arc::new(event), kept_ms, until_ms });
         }
     }
 
-    pub fn signals(&self, wanted: &Wanted, now_ms: i64) -> Vec<Signal> {
-        let meets = |kept: &&Kept| {
+    pub fn signals(&self, wanted: &SignalQuery, now_ms: i64) -> Vec<Signal> {
+        let meets = |kept: &&StoredSignal| {
             kept.event.tenant == wanted.tenant
                 && kept.event.entity == wanted.name
                 && wanted.key.as_ref().is_none_or(|key| kept.event.key == *key)

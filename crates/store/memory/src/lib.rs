@@ -1,7 +1,7 @@
-//! The store in memory: the same answers as a database gives, for tests, benchmarks of the engine, and trying things
-//! out. Nothing outlives the process.
+//! A store in memory that gives the same replies as a database, for tests, benchmarks of the engine, and experiments.
+//! Nothing outlives the process.
 //!
-//! It shares the fence with [`MemoryHive`]: a fenced write runs while no lease can change hands.
+//! It shares the fence with [`MemoryHive`]: no lease can be transferred while a fenced write runs.
 
 mod admin;
 mod definition;
@@ -16,7 +16,7 @@ use honeyflow_event::{Event, EventId, Key};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Load, Loaded, Reply, Request, Store, write::Recovered};
+use honeyflow_store::{Load, LoadResult, Reply, Request, Store, write::RecoveredState};
 use serde_json::Value;
 
 use journal::Journal;
@@ -39,7 +39,7 @@ struct Tables {
 }
 
 impl MemoryStore {
-    /// Its clock is the hive's. Every document is missing until [`MemoryStore::with_documents`] says otherwise.
+    /// Creates a store that uses the hive's clock. It has no documents until [`MemoryStore::with_documents`] is called.
     pub fn new(hive: Arc<MemoryHive>) -> MemoryStore {
         MemoryStore {
             hive,
@@ -49,13 +49,13 @@ impl MemoryStore {
         }
     }
 
-    /// What document statements give for a key.
+    /// Sets the function that returns the document of a key.
     #[must_use]
     pub fn with_documents(self, documents: impl Fn(&str) -> Option<Value> + Send + Sync + 'static) -> MemoryStore {
         MemoryStore { documents: Box::new(documents), ..self }
     }
 
-    /// What edge statements give for a cause.
+    /// Sets the function that returns the container keys of a changed row's key (the result of an edge statement).
     #[must_use]
     pub fn with_containers(self, containers: impl Fn(&str) -> Vec<Key> + Send + Sync + 'static) -> MemoryStore {
         MemoryStore { containers: Box::new(containers), ..self }
@@ -69,17 +69,17 @@ impl MemoryStore {
         }
     }
 
-    /// Stores one event as it is, due at `ready_ms` of the store's clock; answers its id.
+    /// Stores one event as it is, due at `ready_ms` of the store's clock; returns its id.
     pub fn insert(&self, event: Event, ready_ms: Option<i64>) -> EventId {
         self.tables().outbox.insert(event, ready_ms)
     }
 
-    /// Rows in the outbox.
+    /// Returns the number of rows in the outbox.
     pub fn waiting(&self) -> usize {
         self.tables().outbox.len()
     }
 
-    /// One request, at once.
+    /// Executes one request synchronously.
     pub fn apply(&self, request: Request) -> Result<Reply, Failure> {
         let now_ms = self.hive.hive_ms().cast_signed() + HIVE_TIME_START_MS;
         match request {
@@ -101,8 +101,8 @@ impl MemoryStore {
             Request::Recover { shard } => {
                 let tables = self.tables();
                 let mut recovered =
-                    Recovered { paused: tables.journal.paused(), store_ms: now_ms, ..Recovered::default() };
-                // There is one shard; everything is its.
+                    RecoveredState { paused: tables.journal.paused(), store_ms: now_ms, ..RecoveredState::default() };
+                // There is only shard 0; it owns everything.
                 if shard == 0 {
                     let is_there = |id: &EventId| tables.outbox.get(*id).is_some();
                     recovered.failures = tables.journal.failures(now_ms).collect();
@@ -121,13 +121,14 @@ impl MemoryStore {
 
     fn load(&self, load: &Load) -> Reply {
         let Some(expand) = &load.expand else {
-            let loaded = load.keys.iter().map(|key| Loaded::Document((self.documents)(key).map(Arc::new)));
+            let loaded = load.keys.iter().map(|key| LoadResult::Document((self.documents)(key).map(Arc::new)));
             return Reply::Loaded(loaded.collect());
         };
         Reply::Keys(write::page(&*self.containers, &load.keys, expand.after.as_ref(), expand.limit))
     }
 
-    /// A panic under the lock stops its own request; the tables are changed in whole steps.
+    /// Locks the tables. The lock ignores poisoning: a panic ends only its own request, and each change of the tables
+    /// is complete.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,12 +1,13 @@
-//! Outbox rows by level and id, so that the next few hundred of a million are found at once.
+//! The outbox rows, ordered by priority level and id, so that a poll finds the next few hundred of a million rows
+//! without scanning.
 
 use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 use honeyflow_event::{Event, EventId, PRIORITY_LEVELS};
 use honeyflow_store::{
-    Poll, Polled,
-    poll::{Oversized, PassedOver, Sweep},
+    Poll, PollReply,
+    poll::{SkipRule, Sweep, UnreadRow},
 };
 
 use crate::journal::Journal;
@@ -15,12 +16,12 @@ use crate::journal::Journal;
 pub(crate) struct Outbox {
     ready: [BTreeMap<EventId, Event>; PRIORITY_LEVELS],
     delayed: BTreeMap<(i64, EventId), Event>,
-    places: HashMap<EventId, Place>,
+    positions: HashMap<EventId, RowPosition>,
     last_id: EventId,
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum RowPosition {
     Ready(usize),
     Delayed(i64),
 }
@@ -35,12 +36,12 @@ impl Outbox {
         self.remove(id);
         match ready_ms {
             Some(ready_ms) => {
-                self.places.insert(id, Place::Delayed(ready_ms));
+                self.positions.insert(id, RowPosition::Delayed(ready_ms));
                 self.delayed.insert((ready_ms, id), event);
             }
             None => {
                 let level = usize::from(event.priority).min(PRIORITY_LEVELS - 1);
-                self.places.insert(id, Place::Ready(level));
+                self.positions.insert(id, RowPosition::Ready(level));
                 self.ready[level].insert(id, event);
             }
         }
@@ -48,21 +49,21 @@ impl Outbox {
     }
 
     pub fn remove(&mut self, id: EventId) -> Option<Event> {
-        match self.places.remove(&id)? {
-            Place::Ready(level) => self.ready[level].remove(&id),
-            Place::Delayed(ready_ms) => self.delayed.remove(&(ready_ms, id)),
+        match self.positions.remove(&id)? {
+            RowPosition::Ready(level) => self.ready[level].remove(&id),
+            RowPosition::Delayed(ready_ms) => self.delayed.remove(&(ready_ms, id)),
         }
     }
 
     pub fn get(&self, id: EventId) -> Option<&Event> {
-        match self.places.get(&id)? {
-            Place::Ready(level) => self.ready[*level].get(&id),
-            Place::Delayed(ready_ms) => self.delayed.get(&(*ready_ms, id)),
+        match self.positions.get(&id)? {
+            RowPosition::Ready(level) => self.ready[*level].get(&id),
+            RowPosition::Delayed(ready_ms) => self.delayed.get(&(*ready_ms, id)),
         }
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     pub fn level(&self, level: usize) -> &BTreeMap<EventId, Event> {
@@ -77,22 +78,22 @@ impl Outbox {
         self.ready.iter().flat_map(BTreeMap::values).chain(self.delayed.values())
     }
 
-    /// Rows whose `dedupe` mark is stored repeat what is done: they are removed instead of given out.
-    pub fn poll(&mut self, poll: &Poll, journal: &Journal, now_ms: i64) -> Polled {
-        let mut look = Look { poll, journal, now_ms, polled: Polled::default(), repeats: Vec::new() };
-        look.polled.store_ms = now_ms;
-        look.polled.schema_version = 1;
+    /// Answers a poll. A row whose `dedupe` mark is stored repeats an event that is done: it is removed, not returned.
+    pub fn poll(&mut self, poll: &Poll, journal: &Journal, now_ms: i64) -> PollReply {
+        let mut scan = PollScan { poll, journal, now_ms, polled: PollReply::default(), repeats: Vec::new() };
+        scan.polled.store_ms = now_ms;
+        scan.polled.schema_version = 1;
         if poll.shard == 0 {
             match &poll.sweep {
-                Some(sweep) => look.sweep(self, sweep),
-                None => look.levels(self),
+                Some(sweep) => scan.sweep(self, sweep),
+                None => scan.levels(self),
             }
-            look.polled.events.sort_by_key(|event| (event.priority, event.id));
-            look.newest(self);
+            scan.polled.events.sort_by_key(|event| (event.priority, event.id));
+            scan.newest(self);
         }
         let next = self.delayed.range((now_ms + 1, EventId::MIN)..).next();
-        look.polled.next_due_ms = next.map(|((at_ms, _), _)| (at_ms - now_ms).cast_unsigned());
-        let Look { mut polled, repeats, .. } = look;
+        scan.polled.next_due_ms = next.map(|((at_ms, _), _)| (at_ms - now_ms).cast_unsigned());
+        let PollScan { mut polled, repeats, .. } = scan;
         polled.resumed = journal.resumed(&polled.events);
         for id in repeats {
             self.remove(id);
@@ -101,23 +102,23 @@ impl Outbox {
     }
 }
 
-/// One poll under way.
-struct Look<'p> {
+/// A poll in progress.
+struct PollScan<'p> {
     poll: &'p Poll,
     journal: &'p Journal,
     now_ms: i64,
-    polled: Polled,
+    polled: PollReply,
     repeats: Vec<EventId>,
 }
 
-impl Look<'_> {
+impl PollScan<'_> {
     fn levels(&mut self, outbox: &Outbox) {
         for (level, wanted) in self.poll.levels.iter().enumerate() {
             self.polled.looked_to[level] = wanted.after;
             let room = wanted.room as usize;
             let due = outbox.delayed.range(..=(self.now_ms, EventId::MAX)).map(|(_, event)| event);
             let mut due: Vec<&Event> = due.filter(|event| usize::from(event.priority) == level).take(room).collect();
-            // Due rows get up to half of the room, and what the others leave of it.
+            // Due rows get up to half of the room, plus the room that the other rows do not use.
             let mut room_left = room - due.len().min(room.div_ceil(2));
             let mut taken = 0;
             for event in outbox.ready[level].range(wanted.after.saturating_add(1)..).map(|(_, event)| event) {
@@ -172,13 +173,14 @@ impl Look<'_> {
         }
     }
 
-    /// Whether it is given out; else it is named.
+    /// Adds the event to the reply and returns true. A repeated event goes to `repeats`, an oversized one to
+    /// `oversized`; then it returns false.
     fn take(&mut self, event: &Event) -> bool {
         let bytes = event.payload.as_ref().map_or(0, |payload| payload.len() as u64);
         if self.journal.is_done(event, self.now_ms) {
             self.repeats.push(event.id);
         } else if bytes > self.poll.payload_bytes_max {
-            let oversized = Oversized { id: event.id, bytes };
+            let oversized = UnreadRow { id: event.id, bytes };
             if !self.polled.oversized.contains(&oversized) {
                 self.polled.oversized.push(oversized);
             }
@@ -190,7 +192,7 @@ impl Look<'_> {
     }
 
     fn is_passed_over(&self, event: &Event) -> bool {
-        let covers = |passed: &PassedOver| passed.entity == event.entity && passed.workflow == event.workflow;
+        let covers = |passed: &SkipRule| passed.entity == event.entity && passed.workflow == event.workflow;
         self.poll.passed_over.iter().any(covers)
     }
 }

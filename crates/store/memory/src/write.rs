@@ -1,4 +1,4 @@
-//! Writes: what is done once the fence has been found to hold. Every operation may be repeated.
+//! The operations of a write, executed after the fence was found valid. Every operation is idempotent.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::{
     Tables,
-    journal::{DEDUPE_MS, Entry, Stored},
+    journal::{DEDUPE_MS, Entry, StoredRequest},
 };
 
-/// One page of what the causes lead to, distinct and in order.
+/// Returns one page of the containers of `causes`, distinct and in order.
 pub(crate) fn page(
     containers: &(dyn Fn(&str) -> Vec<Key> + Send + Sync),
     causes: &[Key],
@@ -26,7 +26,7 @@ pub(crate) fn page(
     found
 }
 
-/// The pages of all fan-outs among the operations: looked up before any lock is taken.
+/// Returns the pages of all fan-outs among the operations. The caller needs them before it takes a lock.
 pub(crate) fn pages(write: &Write, containers: &(dyn Fn(&str) -> Vec<Key> + Send + Sync)) -> Vec<Vec<Key>> {
     let fan_outs = write.ops.iter().filter_map(|op| match op {
         Op::FanOut(fan_out) => Some(page(containers, &fan_out.causes, fan_out.after.as_ref(), fan_out.page)),
@@ -121,7 +121,8 @@ pub(crate) fn write(tables: &mut Tables, ops: Vec<Op>, pages: Vec<Vec<Key>>, now
     }
 }
 
-/// The next position gets a new row: were it the same one, a repeat would store the page again.
+/// Stores one page of a fan-out. The next position gets a new row: with the same row, a repeated write would store the
+/// page again.
 fn fan_out_page(tables: &mut Tables, fan_out: &FanOut, containers: Vec<Key>, now_ms: i64) {
     let pending = tables.outbox.level(usize::from(PRIORITY_FAN_OUT)).values();
     let pending = pending.filter(|event| event.kind == Kind::Row).take(fan_out.pending_max as usize).count();
@@ -173,7 +174,7 @@ pub(crate) fn append(
         };
     }
     let ids = insert_all(tables, events, now_ms);
-    let stored = Stored { body_hash, ids: ids.clone(), until_ms: now_ms + DEDUPE_MS };
+    let stored = StoredRequest { body_hash, ids: ids.clone(), until_ms: now_ms + DEDUPE_MS };
     tables.journal.requests.insert(key, stored);
     Reply::Appended { ids, repeated: false }
 }

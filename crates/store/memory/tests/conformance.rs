@@ -1,4 +1,4 @@
-//! The store's suite in memory, and what only memory has.
+//! Runs the store's conformance suite in memory, and tests what only the memory store has.
 
 use std::{
     sync::{
@@ -9,11 +9,11 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use honeyflow_conformance::store::{Harness, Raw, everything};
+use honeyflow_conformance::store::{Harness, RawRow, everything};
 use honeyflow_event::{Event, Key, Kind, PRIORITY_DEFAULT};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_hive_memory::MemoryHive;
-use honeyflow_store::{KeyColumn, KeyType, Load, Loaded, Poll, Reply, Request, Statement, Store};
+use honeyflow_store::{KeyColumn, KeyType, Load, LoadResult, Poll, Reply, Request, Statement, Store};
 use honeyflow_store_memory::MemoryStore;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn containers(cause: &str) -> Vec<Key> {
     if cause == "7" { (11..=35).map(|n| n.to_string().into()).collect() } else { Vec::new() }
 }
 
-fn event(raw: &Raw, now_ms: i64) -> Event {
+fn event(raw: &RawRow, now_ms: i64) -> Event {
     Event {
         id: raw.id.unwrap_or(0),
         format: 1,
@@ -88,13 +88,13 @@ async fn documents_come_from_the_closure_in_the_order_of_the_keys() {
     };
     let Ok(Reply::Loaded(loaded)) = store.call(Request::Load(load)).await else { panic!("not loaded") };
     let expected = [Some(json!({"id": "2"})), None, Some(json!({"id": "1"}))];
-    assert_eq!(loaded, expected.map(|document| Loaded::Document(document.map(Arc::new))));
+    assert_eq!(loaded, expected.map(|document| LoadResult::Document(document.map(Arc::new))));
 }
 
 #[tokio::test]
 async fn a_poll_of_a_few_hundred_does_not_depend_on_the_backlog() {
     let store = MemoryStore::new(Arc::new(MemoryHive::new(|| START_MS)));
-    let raw = Raw { entity: "book", ..Raw::default() };
+    let raw = RawRow { entity: "book", ..RawRow::default() };
     store.preload((0..200_000).map(|n| Event { key: n.to_string().into(), ..event(&raw, 0) }).collect());
     assert_eq!(store.waiting(), 200_000);
     let mut poll: Poll = everything();

@@ -1,24 +1,24 @@
-//! What people ask of the store and tell it. Reads run on the readers' connections, changes at the door.
+//! Answers the requests of an operator. Reads use the read-only connections, changes the unfenced writer.
 
 use honeyflow_event::{Event, PRIORITY_LEVELS};
 use honeyflow_store::{
     Names,
-    admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task},
-    write::OF_RUN,
+    admin::{Admin, AdminReply, Lag, ParkedFilter, ParkedRow, RetryMode, Task},
+    write::WHOLE_RUN_STEP,
 };
 
 use crate::{
     definition,
     driver::{self, AssertSqlSafe, Error, PgConnection, PgRow, Query, Row},
     recover,
-    row::{self, Read},
+    row::{self, RowContent},
     session, table,
 };
 
-/// How much of a parked payload people are shown.
+/// The number of bytes of a payload that an operator is shown.
 const HEAD_BYTES: u32 = 4096;
 
-/// Inside a transaction that only reads.
+/// Answers a read request; the caller has begun a read-only transaction.
 pub(crate) async fn read(connection: &mut PgConnection, admin: &Admin) -> Result<AdminReply, Error> {
     let rows = async |connection: &mut PgConnection, text: String| -> Result<Vec<PgRow>, Error> {
         Ok(session::run(connection, text).await?.pop().unwrap_or_default())
@@ -49,19 +49,19 @@ pub(crate) async fn read(connection: &mut PgConnection, admin: &Admin) -> Result
         Admin::Definitions { workflow } => {
             AdminReply::Definitions(definition::list(connection, workflow.as_deref()).await?)
         }
-        other => return Err(Error::Protocol(format!("not a question: {other:?}"))),
+        other => return Err(Error::Protocol(format!("not a read request: {other:?}"))),
     })
 }
 
-/// Inside a transaction.
+/// Executes a change; the caller has begun a transaction.
 pub(crate) async fn write(connection: &mut PgConnection, admin: &Admin) -> Result<AdminReply, Error> {
     let statement = match admin {
-        Admin::RetryParked { filter, again } => {
-            return retry_parked(connection, filter, again).await.map(AdminReply::Count);
+        Admin::RetryParked { filter, mode } => {
+            return retry_parked(connection, filter, mode).await.map(AdminReply::Count);
         }
         Admin::PutDefinitions(wanted) => return definition::put(connection, wanted).await.map(AdminReply::Versions),
         Admin::DropParked(filter) => return drop_parked(connection, filter).await.map(AdminReply::Count),
-        // Since when is the store's to say; a second pause only changes the reason.
+        // The store sets the start time; a second pause only changes the reason.
         Admin::Pause(pause) => driver::query(
             "insert into honeyflow_pause(noun, name, why) values ($1, $2, $3)
              on conflict (noun, name) do update set why = excluded.why",
@@ -79,13 +79,13 @@ pub(crate) async fn write(connection: &mut PgConnection, admin: &Admin) -> Resul
         .bind(noun)
         .bind(name)
         .bind(state),
-        other => return Err(Error::Protocol(format!("not a change: {other:?}"))),
+        other => return Err(Error::Protocol(format!("not a write request: {other:?}"))),
     };
-    session::bound(connection, statement).await?;
+    session::run_bound(connection, statement).await?;
     Ok(AdminReply::Done)
 }
 
-/// A delayed event is late only from its due time on.
+/// Returns the backlog. A delayed event counts as waiting from its due time on.
 async fn lag(connection: &mut PgConnection) -> Result<Lag, Error> {
     let text = "select priority, count(*), (extract(epoch from statement_timestamp() - min(at)) * 1000)::bigint from (
            select priority, created_at as at from honeyflow_outbox where ready_at is null
@@ -131,14 +131,14 @@ async fn parked(
     after: i64,
     limit: u32,
 ) -> Result<Vec<ParkedRow>, Error> {
-    // The head is cut by bytes, so its last character may be half.
+    // The payload is cut after a number of bytes, so its last character may be incomplete.
     let text = format!(
         "select id, tenant, entity, entity_key, workflow, step, attempts, class, code, message,
            (extract(epoch from parked_at) * 1000)::bigint, coalesce(octet_length(payload), 0)::bigint,
            substr(convert_to(left(payload, {HEAD_BYTES}), 'UTF8'), 1, {HEAD_BYTES}), version
          from honeyflow_parked where {CONDITION} and id > {after} order by id limit {limit}"
     );
-    let rows = session::bound(connection, filtered(text, filter)).await?;
+    let rows = session::run_bound(connection, filtered(text, filter)).await?;
     rows.iter()
         .map(|row| {
             let workflow: String = row.try_get(4)?;
@@ -163,13 +163,13 @@ async fn parked(
         .collect()
 }
 
-/// Each entry becomes an event for its one workflow, inside the database; its attempts begin anew. Its outputs are kept
-/// and go where the new event is, but for those of steps that are to be tried again.
-async fn retry_parked(connection: &mut PgConnection, filter: &ParkedFilter, again: &Again) -> Result<u64, Error> {
+/// Turns each parked entry into an event for its one workflow, inside the database; its attempts start at 0 again. Its
+/// checkpoints move to the shard of the new event, except those of steps that the retry executes again.
+async fn retry_parked(connection: &mut PgConnection, filter: &ParkedFilter, mode: &RetryMode) -> Result<u64, Error> {
     const PAGE: u32 = 1_000;
-    let steps: Vec<&str> = match again {
-        Again::Without(steps) => steps.iter().map(|step| &**step).collect(),
-        Again::GoOn | Again::Anew => Vec::new(),
+    let steps: Vec<&str> = match mode {
+        RetryMode::Without(steps) => steps.iter().map(|step| &**step).collect(),
+        RetryMode::Continue | RetryMode::FromStart => Vec::new(),
     };
     let mut count = 0;
     loop {
@@ -193,11 +193,13 @@ async fn retry_parked(connection: &mut PgConnection, filter: &ParkedFilter, agai
                select event.shard, f.tenant, f.entity, f.entity_key, f.workflow, 0, f.phase, f.step, f.instance,
                  f.version, array[event.id], f.attempt, f.stamp, f.outcome, f.output, f.created_at
                from freed f join numbered n on n.id = f.parked join event on event.id = n.new_id
-               where $7 and f.outcome <> 'failed' and f.step <> '{OF_RUN}' and f.step <> all ($8::text[])
+               where $7 and f.outcome <> 'failed' and f.step <> '{WHOLE_RUN_STEP}' and f.step <> all ($8::text[])
                on conflict (shard, tenant, entity, entity_key, workflow, parked, phase, step, instance) do nothing)
              select count(*) from entry"
         );
-        let rows = session::bound(connection, filtered(text, filter).bind(*again != Again::Anew).bind(&steps)).await?;
+        let rows =
+            session::run_bound(connection, filtered(text, filter).bind(*mode != RetryMode::FromStart).bind(&steps))
+                .await?;
         let page: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
         count += page.max(0).cast_unsigned();
         if page < i64::from(PAGE) {
@@ -212,16 +214,17 @@ async fn drop_parked(connection: &mut PgConnection, filter: &ParkedFilter) -> Re
          freed as (delete from honeyflow_checkpoint c using entry e where c.parked = e.id)
          select count(*) from entry"
     );
-    let rows = session::bound(connection, filtered(text, filter)).await?;
+    let rows = session::run_bound(connection, filtered(text, filter)).await?;
     let count: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
     Ok(count.max(0).cast_unsigned())
 }
 
-/// People see where an event waits; a large payload is not needed for that. Rows are read as text, like those of polls.
+/// Returns the waiting events of a key. An operator needs no large payloads here, so these rows are left out. Rows are
+/// read as text, like those of polls.
 async fn events(connection: &mut PgConnection, entity: &str, key: &str, limit: u32) -> Result<Vec<Event>, Error> {
     let find =
         driver::query("select id from honeyflow_outbox where entity = $1 and entity_key = $2 order by id limit $3");
-    let rows = session::bound(connection, find.bind(entity).bind(key).bind(i64::from(limit))).await?;
+    let rows = session::run_bound(connection, find.bind(entity).bind(key).bind(i64::from(limit))).await?;
     let ids: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     let columns = row::columns(&HEAD_BYTES.to_string());
     let ids = crate::literal::integers(ids);
@@ -229,7 +232,7 @@ async fn events(connection: &mut PgConnection, entity: &str, key: &str, limit: u
     let mut names = Names::default();
     let mut events = Vec::new();
     for row in session::run(connection, text).await?.iter().flatten() {
-        if let Read::Event(event) = row::read(row, 0, &mut names)?.read {
+        if let RowContent::Event(event) = row::read(row, 0, &mut names)?.content {
             events.push(event);
         }
     }

@@ -1,4 +1,4 @@
-//! Storing events: from the door, emitted by steps, made by a fan-out.
+//! Stores events: from the event endpoint, emitted by steps, or created by a fan-out.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use crate::{
     row, session,
 };
 
-/// How long a producer's message id, or the key of a request to the door, is remembered: an interval.
+/// How long a producer's message id, or the idempotency key of a request, is remembered: an SQL interval.
 pub(crate) const DEDUPE: &str = "24 hours";
 
-/// Rows of one statement.
+/// The maximum number of rows that one statement inserts.
 const INSERT_MAX: usize = 5_000;
 
-/// Inside a transaction. The key is claimed first: of two requests at once, the second waits and finds the first.
+/// Stores events; the caller has begun a transaction. It claims the idempotency key first: of two concurrent requests
+/// with one key, the second waits and then finds the result of the first.
 pub(crate) async fn append(
     connection: &mut PgConnection,
     events: &[NewEvent],
@@ -34,12 +35,12 @@ pub(crate) async fn append(
          where honeyflow_dedupe.until_at <= statement_timestamp() returning 1",
     );
     let claim = claim.bind(key).bind(DEDUPE).bind(body_hash.cast_signed());
-    if session::bound(connection, claim).await?.is_empty() {
+    if session::run_bound(connection, claim).await?.is_empty() {
         let stored = driver::query(
             "select coalesce(body_hash, 0), coalesce(ids, '{}') from honeyflow_dedupe
              where tenant = '' and entity = '' and entity_key = '' and dedupe = $1",
         );
-        let rows = session::bound(connection, stored.bind(key)).await?;
+        let rows = session::run_bound(connection, stored.bind(key)).await?;
         let Some(row) = rows.first() else { return Err(Error::RowNotFound) };
         let (stored_hash, ids): (i64, Vec<EventId>) = (row.try_get(0)?, row.try_get(1)?);
         let same = stored_hash.cast_unsigned() == *body_hash;
@@ -49,11 +50,11 @@ pub(crate) async fn append(
     let note = driver::query(
         "update honeyflow_dedupe set ids = $2 where tenant = '' and entity = '' and entity_key = '' and dedupe = $1",
     );
-    session::bound(connection, note.bind(key).bind(&ids)).await?;
+    session::run_bound(connection, note.bind(key).bind(&ids)).await?;
     Ok(Reply::Appended { ids, repeated: false })
 }
 
-/// Inside a transaction; ids in the order of the events.
+/// Inserts events and returns their ids in the same order; the caller has begun a transaction.
 pub(crate) async fn insert_all(connection: &mut PgConnection, events: &[&NewEvent]) -> Result<Vec<EventId>, Error> {
     let mut ids = Vec::with_capacity(events.len());
     for events in events.chunks(INSERT_MAX) {
@@ -78,26 +79,27 @@ pub(crate) async fn insert_all(connection: &mut PgConnection, events: &[&NewEven
         .bind(events.iter().map(|event| event.traceparent.as_deref()).collect::<Vec<_>>())
         .bind(events.iter().map(|event| event.root).collect::<Vec<_>>())
         .bind(events.iter().map(|event| event.payload.as_deref()).collect::<Vec<_>>());
-        for row in session::bound(connection, insert).await? {
+        for row in session::run_bound(connection, insert).await? {
             ids.push(row.try_get(0)?);
         }
     }
     Ok(ids)
 }
 
-/// `{1,2}`: a value that is bound as text and cast to an array.
+/// Returns `{1,2}`: a text value that the statement casts to an array.
 pub(crate) fn array_text(ids: &[EventId]) -> String {
     crate::literal::integers(ids).trim_matches('\'').to_owned()
 }
 
-/// Beyond a thousand years nobody waits.
+/// Returns milliseconds, capped at a thousand years so that the server's timestamps cannot overflow.
 pub(crate) fn millis(duration: Duration) -> i64 {
     const LONGEST_MS: i64 = 1000 * 365 * 24 * 60 * 60 * 1000;
     i64::try_from(duration.as_millis()).unwrap_or(LONGEST_MS).min(LONGEST_MS)
 }
 
-/// The payload of a fan-out row is a JSON object; `after` in it is the last container that has its row.
-pub(crate) fn moved_on(payload: Option<&str>, after: &Key) -> String {
+/// Returns the payload of a fan-out row with a new position. It is a JSON object; its `after` is the last container
+/// that already has its row.
+pub(crate) fn with_position(payload: Option<&str>, after: &Key) -> String {
     let mut position = payload
         .and_then(|text| serde_json::from_str(text).ok())
         .filter(serde_json::Value::is_object)

@@ -1,4 +1,4 @@
-//! What the database says about its own tables: those that are found without naming a schema.
+//! Reads the description of the tables that the search path finds without a schema name.
 
 use honeyflow_store::{
     Catalogue,
@@ -10,7 +10,7 @@ use crate::{
     row, session,
 };
 
-/// Ours are left out, as are those of the server itself.
+/// Leaves out Honeyflow's tables and the server's own.
 const COLUMNS: &str = "
     select c.relname, c.relkind in ('v', 'm'), a.attname, format_type(a.atttypid, null), a.attnotnull,
            a.attgenerated <> '',

@@ -1,4 +1,4 @@
-//! Deadlocks, serialisation failures, locks that take too long: the whole transaction again.
+//! The back-off with which a whole transaction is retried after a deadlock, a serialisation failure or a lock time-out.
 
 use std::time::Duration;
 

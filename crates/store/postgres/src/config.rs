@@ -1,16 +1,19 @@
-//! How the database is reached.
+//! The options of the store: the address of the database, time limits and sizes.
 
 use std::{str::FromStr, time::Duration};
 
 use honeyflow_event::{Name, shard};
 use honeyflow_runtime::Failure;
 
-use crate::driver::{ConnectOptions, PgConnectOptions};
+use crate::{
+    codes,
+    driver::{ConnectOptions, PgConnectOptions},
+};
 
-/// Enough for a node to hold a few and for many nodes to share them.
+/// Enough shards for many nodes to own a few each.
 pub const SHARDS_DEFAULT: u16 = 64;
 
-/// Where the server is, with the password; it shows neither.
+/// The address of the server, with the password. Its Debug text shows neither.
 #[derive(Clone)]
 pub struct Address(pub(crate) PgConnectOptions);
 
@@ -23,34 +26,34 @@ impl std::fmt::Debug for Address {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub address: Address,
-    /// Name of the source, for messages and for the server's list of sessions.
+    /// The name of the source, for messages and for the server's list of sessions.
     pub source: Name,
-    /// Name of the hive whose leases stand in this database.
+    /// The name of the hive whose leases are in this database.
     pub hive: Name,
-    /// How many shards an installation makes; one that is there keeps its own.
+    /// The number of shards of a new installation; an existing installation keeps its number.
     pub shards: u16,
-    /// How long a lease is trusted: a transaction that stands still is ended well before.
+    /// How long a lease is trusted: the server ends an idle transaction well before that.
     pub lease_ttl: Duration,
-    /// For one request, connecting included. The server may be gone without a word.
+    /// The time limit of one request, connecting included: a lost server may never answer.
     pub timeout: Duration,
-    /// Requests waiting for one of our connections; more of them wait at the caller.
+    /// The maximum number of requests that wait in the queue of one connection; further callers wait for room.
     pub queue_max: usize,
-    /// Connections for documents and for questions of people.
+    /// The number of connections for documents and for an operator's reads.
     pub readers: usize,
 }
 
 impl Options {
     /// # Errors
-    /// If `url` is no address of a PostgreSQL server. Its text is not repeated: it may hold a password.
+    /// If `url` is not an address of a PostgreSQL server. The error does not repeat it: it may contain a password.
     pub fn new(url: &str, source: impl Into<Name>) -> Result<Options, Failure> {
         let source = source.into();
         let connect = PgConnectOptions::from_str(url).map_err(|error| {
             let wanted = "write postgres://user:password@host:5432/database";
-            Failure::fatal("bad-url", format!("the address cannot be read: {error}; {wanted}"))
+            Failure::fatal(codes::BAD_URL, format!("the address cannot be read: {error}; {wanted}"))
         })?;
         let connect = connect
             .application_name(&format!("honeyflow {source}"))
-            // A pooler between us and the server refuses what it does not know, and keeps no statements for us.
+            // A pooler refuses unknown start-up parameters and keeps no prepared statements.
             .extra_float_digits(None)
             .statement_cache_capacity(0)
             .disable_statement_logging();
@@ -70,12 +73,16 @@ impl Options {
         let Options { shards, .. } = self;
         if !shards.is_power_of_two() || shards > shard::COUNT_MAX {
             let most = shard::COUNT_MAX;
-            return Err(Failure::fatal("bad-shards", format!("{shards} shards; write a power of two, at most {most}")));
+            return Err(Failure::fatal(
+                codes::BAD_SHARDS,
+                format!("{shards} shards; write a power of two, at most {most}"),
+            ));
         }
         Ok(self)
     }
 
-    /// A session that stops in the middle of a transaction holds the lease's row: nobody could take over.
+    /// The server's limit for an idle transaction. A session that stops in the middle of a transaction locks the
+    /// lease's row, so no other node could take the lease over.
     pub(crate) fn idle_in_transaction(&self) -> Duration {
         (self.lease_ttl / 3).max(Duration::from_secs(1))
     }

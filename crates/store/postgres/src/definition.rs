@@ -1,6 +1,6 @@
-//! Versions of workflows: content that is stored keeps its number, other content gets the next one.
+//! Definition versions of workflows: stored content keeps its version, other content gets the next one.
 //!
-//! The row with the highest number of a workflow always stays, so that no number is ever given twice.
+//! The row with the highest version of a workflow always stays, so that no version is ever assigned twice.
 
 use honeyflow_store::admin::{Definition, NewDefinition, Versions};
 
@@ -9,14 +9,15 @@ use crate::{
     session,
 };
 
-/// What has begun, or is parked, by a version.
+/// The versions that a checkpoint or a parked event names.
 const NAMED: &str =
     "select workflow, version from honeyflow_checkpoint union select workflow, version from honeyflow_parked";
 
-/// 30 days after it was last named. Who works by a version says so once a day, hence the one more.
+/// A version is deleted 30 days after its last use. A node reports the versions it uses once a day, hence one day more.
 const KEPT: &str = "31 days";
 
-/// Inside a transaction. Whoever comes at the same time waits, and finds what the first has stored.
+/// Stores definitions; the caller has begun a transaction. A concurrent call waits for the table lock and then finds
+/// what the first call has stored.
 pub(crate) async fn put(connection: &mut PgConnection, wanted: &[NewDefinition]) -> Result<Versions, Error> {
     session::run(connection, "lock table honeyflow_definition in share row exclusive mode".to_owned()).await?;
     let mut numbers = Vec::with_capacity(wanted.len());
@@ -29,7 +30,7 @@ pub(crate) async fn put(connection: &mut PgConnection, wanted: &[NewDefinition])
                (select coalesce(max(version), 0) + 1 from honeyflow_definition where workflow = $1)), $2
              on conflict (workflow, version) do update set used_at = excluded.used_at returning version",
         );
-        let rows = session::bound(connection, put.bind(&**workflow).bind(content)).await?;
+        let rows = session::run_bound(connection, put.bind(&**workflow).bind(content)).await?;
         let number: i32 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
         numbers.push(number.max(0).cast_unsigned());
     }
@@ -37,7 +38,7 @@ pub(crate) async fn put(connection: &mut PgConnection, wanted: &[NewDefinition])
         "update honeyflow_definition set used_at = clock_timestamp() where (workflow, version) in ({NAMED})
          returning workflow, version, definition, (extract(epoch from created_at) * 1000)::bigint"
     );
-    let rows = session::bound(connection, driver::query(driver::AssertSqlSafe(begun))).await?;
+    let rows = session::run_bound(connection, driver::query(driver::AssertSqlSafe(begun))).await?;
     let mut begun: Vec<Definition> = rows.iter().map(definition).collect::<Result<_, _>>()?;
     let is_put = |found: &Definition| {
         wanted.iter().zip(&numbers).any(|(new, number)| new.workflow == found.workflow && *number == found.version)
@@ -52,10 +53,10 @@ pub(crate) async fn list(connection: &mut PgConnection, workflow: Option<&str>) 
         "select workflow, version, definition, (extract(epoch from created_at) * 1000)::bigint from honeyflow_definition
          where $1::text is null or workflow = $1 order by workflow, version",
     );
-    session::bound(connection, list.bind(workflow)).await?.iter().map(definition).collect()
+    session::run_bound(connection, list.bind(workflow)).await?.iter().map(definition).collect()
 }
 
-/// Forgets what nobody has named for a while.
+/// Returns the statement that deletes versions unused for [`KEPT`], except the newest version of each workflow.
 pub(crate) fn tidy_text() -> String {
     format!(
         "delete from honeyflow_definition d where d.used_at <= statement_timestamp() - interval '{KEPT}'

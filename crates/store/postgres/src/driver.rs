@@ -1,4 +1,4 @@
-//! What we use of sqlx, in one place.
+//! The items of sqlx that this crate uses, in one place.
 
 pub(crate) use sqlx_core::{
     Either, Error,
@@ -14,5 +14,5 @@ pub(crate) use sqlx_postgres::{
     PgArguments, PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow, Postgres,
 };
 
-/// With values bound to it.
+/// A statement with values bound to it.
 pub(crate) type Query<'q> = query::Query<'q, Postgres, PgArguments>;

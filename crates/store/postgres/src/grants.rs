@@ -1,12 +1,12 @@
-//! What roles may do, as statements for whoever installs the tables under another role.
+//! The grants that a role needs, as statements for an operator who installs the tables under another role.
 
 use crate::literal;
 
 const TABLES: [&str; 11] =
     ["meta", "outbox", "checkpoint", "failure", "parked", "dedupe", "definition", "pause", "signal", "task", "run"];
 
-/// For Honeyflow's own role: our tables, those of the hive, and reading what documents are made of. Nothing else: no
-/// superuser, no replication. Changing a row is part of it because locking one is.
+/// Returns the grants for Honeyflow's role: its own tables, those of the hive, and reading the tables that documents
+/// are made of. Nothing else: no superuser, no replication. It includes `update`, because locking a row requires it.
 pub fn for_honeyflow(role: &str, read: &[&str]) -> String {
     let role = literal::name(role);
     let ours = TABLES.map(|table| format!("honeyflow_{table}")).join(", ");
@@ -21,7 +21,7 @@ pub fn for_honeyflow(role: &str, read: &[&str]) -> String {
     grants
 }
 
-/// For an application that writes events itself. Where triggers write them, it needs nothing.
+/// Returns the grants for an application that writes events itself. If triggers write them, it needs none.
 pub fn for_application(role: &str) -> String {
     format!("grant insert on honeyflow_outbox to {};\n", literal::name(role))
 }

@@ -1,12 +1,12 @@
-//! What waits together goes together.
+//! Collects the waiting requests of a queue, so that one transaction or message serves all of them.
 
 use tokio::sync::mpsc;
 
-/// Turns that the others get to queue in.
+/// How often the collecting task yields so that other tasks can add their requests.
 const TURNS_MAX: usize = 8;
 
-/// Adds what is in the queue to what was taken out of it. Shards are worked on by tasks of their own that wake together:
-/// as long as more of them come, they are let in.
+/// Adds the requests in the queue to `taken`, up to `max`. Each shard has its own task, and these tasks wake together:
+/// while further requests arrive, they are added too.
 pub(crate) async fn gather<J>(queue: &mut mpsc::Receiver<J>, max: usize, taken: &mut Vec<J>) {
     for _ in 0..TURNS_MAX {
         tokio::task::yield_now().await;

@@ -1,9 +1,9 @@
-//! Values in the text of a statement, where they are numbers, UUIDs or names from the configuration. Whatever users
-//! send is bound.
+//! SQL literals for numbers, UUIDs and names of the configuration. Users' data is never written into a statement's
+//! text, it is bound.
 
 use std::fmt::{Display, Write};
 
-/// A text constant that reads the same whatever the server's settings are.
+/// Returns a text constant that has the same meaning under all server settings.
 pub(crate) fn text(value: &str) -> String {
     let mut literal = String::with_capacity(value.len() + 4);
     literal.push_str("E'");
@@ -17,7 +17,7 @@ pub(crate) fn text(value: &str) -> String {
     literal
 }
 
-/// `'{1,2}'`, to be cast to an array of integers.
+/// Returns `'{1,2}'`; the statement casts it to an array of integers.
 pub(crate) fn integers<T: Display>(values: impl IntoIterator<Item = T>) -> String {
     let mut literal = "'{".to_owned();
     for (n, value) in values.into_iter().enumerate() {
@@ -28,7 +28,7 @@ pub(crate) fn integers<T: Display>(values: impl IntoIterator<Item = T>) -> Strin
     literal
 }
 
-/// A name of a table or column.
+/// Returns a quoted name of a table or column.
 pub(crate) fn name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,5 +1,5 @@
-//! A few connections that only read: documents, questions of people, what a new owner finds. Whoever needs one waits
-//! for its turn.
+//! A few read-only connections: for documents, an operator's reads, and the recovery of a shard. A caller waits until
+//! one is free.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,9 +8,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     config::Options,
-    door,
     driver::{Error, PgConnection},
     session::Session,
+    unfenced_writer,
 };
 
 pub(crate) struct Readers {
@@ -19,7 +19,7 @@ pub(crate) struct Readers {
     turns: Arc<Semaphore>,
 }
 
-/// One of them, for one reader.
+/// One read-only connection, lent to one caller.
 pub(crate) struct Reader {
     session: Session,
     pub connection: PgConnection,
@@ -33,7 +33,7 @@ impl Readers {
     }
 
     pub async fn take(&self) -> Result<Result<Reader, Error>, Failure> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| door::stopped())?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| unfenced_writer::stopped())?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut session = idle.unwrap_or_else(|| Session::new(&self.options));
         Ok(match session.take().await {
@@ -42,7 +42,7 @@ impl Readers {
         })
     }
 
-    /// A reader that was not given back (its task was dropped) takes its connection with it.
+    /// Returns a connection. If a task is dropped before it calls this, its connection is closed.
     pub async fn give_back<T>(&self, reader: Reader, result: &Result<T, Error>) {
         let Reader { mut session, connection, _turn } = reader;
         session.give_back(connection, result).await;

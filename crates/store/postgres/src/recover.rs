@@ -1,18 +1,19 @@
-//! What a new owner of a shard needs to go on where the last one stopped.
+//! Reads what a new owner of a shard needs to continue where the last owner stopped.
 
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{EventId, Stamp};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Recovered, Settled,
-    write::{Charged, Checkpoint, Checkpointed, Pause},
+    RecoveredState, RunKey,
+    write::{Checkpoint, CheckpointOutcome, Pause, StoredFailure},
 };
 
 use crate::{
+    codes,
     driver::{Error, PgConnection, PgRow},
     literal,
-    poll::ask::BEGIN,
+    poll::statements::BEGIN,
     row, session,
 };
 
@@ -21,8 +22,8 @@ const COLUMNS: &str = "c.tenant, c.entity, c.entity_key, c.workflow, c.phase, c.
 
 const NOW_MS: &str = "(extract(epoch from statement_timestamp()) * 1000)::bigint";
 
-/// One snapshot, so that a checkpoint and the rows it covers are seen together.
-pub(crate) async fn recover(connection: &mut PgConnection, shard: u16) -> Result<Recovered, Error> {
+/// Reads everything in one snapshot, so that a checkpoint and the rows it covers are consistent.
+pub(crate) async fn recover(connection: &mut PgConnection, shard: u16) -> Result<RecoveredState, Error> {
     let text = format!(
         "begin isolation level repeatable read read only;
          select {NOW_MS};
@@ -38,7 +39,7 @@ pub(crate) async fn recover(connection: &mut PgConnection, shard: u16) -> Result
     let answers = session::run(connection, text).await?;
     let rows = |n: usize| answers.get(n).into_iter().flatten();
     let store_ms = rows(1).next().map(|row| row::number(row, 0)).transpose()?.unwrap_or(0);
-    Ok(Recovered {
+    Ok(RecoveredState {
         failures: rows(2).map(charged).collect::<Result<_, _>>()?,
         checkpoints: rows(3).map(checkpoint).collect::<Result<_, _>>()?,
         paused: rows(4).map(pause).collect::<Result<_, _>>()?,
@@ -46,7 +47,7 @@ pub(crate) async fn recover(connection: &mut PgConnection, shard: u16) -> Result
     })
 }
 
-/// What was kept for the runs of rows that are for one workflow alone, each by the first row that it covers.
+/// Returns the checkpoints of runs whose rows are for one workflow alone. A run is found by the first row it covers.
 pub(crate) async fn resumed(connection: &mut PgConnection, events: &[EventId]) -> Result<Vec<Checkpoint>, Error> {
     let ids = literal::integers(events);
     let text = format!(
@@ -61,7 +62,7 @@ pub(crate) async fn resumed(connection: &mut PgConnection, events: &[EventId]) -
 pub(crate) const PAUSED: &str =
     "select noun, name, why, (extract(epoch from since_at) * 1000)::bigint from honeyflow_pause order by noun, name";
 
-/// `condition` may end with a limit.
+/// Returns the statement that reads failures. `condition` may end with a limit.
 pub(crate) fn failures_text(condition: &str) -> String {
     format!(
         "select tenant, entity, entity_key, workflow, step, instance, attempts,
@@ -70,8 +71,8 @@ pub(crate) fn failures_text(condition: &str) -> String {
     )
 }
 
-pub(crate) fn charged(row: &PgRow) -> Result<Charged, Error> {
-    Ok(Charged {
+pub(crate) fn charged(row: &PgRow) -> Result<StoredFailure, Error> {
+    Ok(StoredFailure {
         run: run(row)?,
         step: string(row, 4)?.into(),
         index: row::number(row, 5)?,
@@ -86,11 +87,11 @@ fn checkpoint(row: &PgRow) -> Result<Checkpoint, Error> {
     let outcome = match string(row, 11)? {
         "done" => {
             let document = output.and_then(|text| serde_json::from_str(text).ok());
-            Checkpointed::Done(document.map(Arc::new))
+            CheckpointOutcome::Done(document.map(Arc::new))
         }
-        "failed" => Checkpointed::Failed(failure(output.unwrap_or_default())),
-        "until" => Checkpointed::Until(output.and_then(|text| text.parse().ok()).unwrap_or(0)),
-        _ => Checkpointed::Skipped,
+        "failed" => CheckpointOutcome::Failed(failure(output.unwrap_or_default())),
+        "until" => CheckpointOutcome::Until(output.and_then(|text| text.parse().ok()).unwrap_or(0)),
+        _ => CheckpointOutcome::Skipped,
     };
     Ok(Checkpoint {
         run: run(row)?,
@@ -102,7 +103,7 @@ fn checkpoint(row: &PgRow) -> Result<Checkpoint, Error> {
         attempt: row::number(row, 9)?,
         stamp: Stamp(row::number::<i64>(row, 10)?.cast_unsigned()),
         outcome,
-        // Stored with the checkpoint: they are events by now.
+        // The emitted events were stored with the checkpoint.
         emit: Vec::new(),
     })
 }
@@ -116,8 +117,8 @@ pub(crate) fn pause(row: &PgRow) -> Result<Pause, Error> {
     })
 }
 
-fn run(row: &PgRow) -> Result<Settled, Error> {
-    Ok(Settled {
+fn run(row: &PgRow) -> Result<RunKey, Error> {
+    Ok(RunKey {
         tenant: string(row, 0)?.into(),
         entity: string(row, 1)?.into(),
         key: string(row, 2)?.into(),
@@ -125,12 +126,12 @@ fn run(row: &PgRow) -> Result<Settled, Error> {
     })
 }
 
-/// Columns that are never null.
+/// Returns the text of a column that is never null.
 pub(crate) fn string(row: &PgRow, column: usize) -> Result<&str, Error> {
     Ok(row::text(row, column)?.unwrap_or_default())
 }
 
-/// As we wrote it; whatever cannot be read any more is still a failure.
+/// Parses a stored failure. A text that cannot be parsed becomes a failure with that text as its message.
 fn failure(text: &str) -> Failure {
-    serde_json::from_str(text).unwrap_or_else(|_| Failure::reject("unreadable-row", text))
+    serde_json::from_str(text).unwrap_or_else(|_| Failure::reject(codes::UNREADABLE_ROW, text))
 }

@@ -1,5 +1,5 @@
-//! `$keys` for PostgreSQL: a parenthesised select over arrays of text, one per key part, cast to the columns' types. So
-//! `in $keys` and `join $keys k` both work and any number of keys is as many bound values as there are parts.
+//! Rewrites `$keys` for PostgreSQL: a parenthesised select over arrays of text, one per key part, cast to the columns'
+//! types. Therefore `in $keys` and `join $keys k` both work, and any number of keys needs one bound value per key part.
 
 use honeyflow_event::key;
 use honeyflow_runtime::Failure;
@@ -7,24 +7,24 @@ use honeyflow_store::{KeyColumn, KeyType, Statement, keys};
 
 use crate::literal;
 
-/// The document statement, ready to be run.
+/// Returns the document statement with `$keys` rewritten, ready for execution.
 pub(crate) fn document(statement: &Statement) -> Result<String, Failure> {
     keys::rewrite(statement, &row_set(&statement.key))
 }
 
-/// One JSON text per row.
+/// Wraps a document statement so that it returns one JSON text per row.
 pub(crate) fn as_json(document: &str) -> String {
     format!("select row_to_json(document)::text from ({document}\n) as document")
 }
 
-/// One row of nulls under the result's names, if no keys are bound: what the statement would give, without running it
-/// over anything.
+/// Wraps a document statement so that it returns one row of nulls under the result's column names if no keys are bound:
+/// this shows the statement's columns without executing it for any key.
 pub(crate) fn shape(document: &str) -> String {
     format!("select shape.* from (select 1) as one left join lateral ({document}\n) as shape on true")
 }
 
-/// The edge statement, one page of it: key texts above one that is bound, distinct and in order of their bytes.
-/// `types`: those of its columns, each a part of the container's key.
+/// Returns the edge statement for one page: the distinct key texts above a bound one, in the order of their bytes.
+/// `types` are the types of its columns; each column is a part of the container's key.
 pub(crate) fn expansion(statement: &Statement, types: &[String]) -> Result<String, Failure> {
     let reached = document(statement)?;
     let names: Vec<String> = (1..=types.len()).map(|n| format!("part{n}")).collect();
@@ -58,7 +58,7 @@ fn row_set(columns: &[KeyColumn]) -> String {
     format!("(select {selected} from unnest({}) as part({}))", arrays.join(", "), names.join(", "))
 }
 
-/// The keys as the arrays that are bound, one per part.
+/// The keys of a batch as bound arrays, one per key part.
 pub(crate) struct Batch {
     pub parts: Vec<Vec<String>>,
 }
@@ -68,7 +68,7 @@ impl Batch {
         Batch { parts: vec![Vec::new(); columns.len()] }
     }
 
-    /// Adds a key; an error says what is wrong with it, and nothing is added.
+    /// Adds a key, or adds nothing and returns what is wrong with it.
     pub fn push(&mut self, columns: &[KeyColumn], key: &str) -> Result<(), String> {
         let texts = key::split(key, columns.len()).ok_or("wrong number of parts")?;
         for (column, text) in columns.iter().zip(&texts) {

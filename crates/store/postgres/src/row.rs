@@ -1,17 +1,16 @@
-//! Outbox rows as events.
+//! Reads outbox rows as events.
 //!
-//! Rows may have been written by hand in any language; a row of unknown kind is named to the engine, which sets it
-//! aside.
+//! Any program may write rows; a row of unknown kind is reported to the engine, which parks it.
 
 use std::str::FromStr;
 
 use honeyflow_event::{Event, EventId, Kind, PRIORITY_LEVELS};
-use honeyflow_store::{Names, poll::Oversized};
+use honeyflow_store::{Names, poll::UnreadRow};
 
 use crate::driver::{self, Error, PgRow, Row};
 
-/// Columns of `honeyflow_outbox o`, in the order in which they are read. `max` is an
-/// expression: the largest payload that is read.
+/// Returns the columns of `honeyflow_outbox o` in the order in which [`read`] reads them. `max` is an SQL expression:
+/// the size in bytes of the largest payload to read.
 pub(crate) fn columns(max: &str) -> String {
     format!(
         "o.id, o.shard, o.priority, o.entity, o.workflow, o.dedupe,
@@ -23,24 +22,24 @@ pub(crate) fn columns(max: &str) -> String {
 }
 
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct OutboxRow {
     pub id: EventId,
     pub shard: u16,
     pub priority: u8,
-    pub read: Read,
+    pub content: RowContent,
 }
 
 #[derive(Clone)]
-pub(crate) enum Read {
+pub(crate) enum RowContent {
     Event(Event),
-    /// Its `dedupe` mark is stored: a repeat of what is done.
+    /// The row's `dedupe` mark is stored: the row repeats a done event.
     Repeat,
-    /// Too large, or of a kind that this binary does not know.
-    Unreadable(Oversized),
+    /// The row is too large, or of a kind that this binary does not know.
+    Unreadable(UnreadRow),
 }
 
-/// A row of a simple statement whose columns from `at` on are [`columns`].
-pub(crate) fn read(row: &PgRow, at: usize, names: &mut Names) -> Result<Found, Error> {
+/// Reads a row of a simple statement whose columns from `at` on are [`columns`].
+pub(crate) fn read(row: &PgRow, at: usize, names: &mut Names) -> Result<OutboxRow, Error> {
     let id: EventId = number(row, at)?;
     let shard = number::<i16>(row, at + 1)?.try_into().unwrap_or(0);
     let priority = priority(number(row, at + 2)?);
@@ -48,9 +47,9 @@ pub(crate) fn read(row: &PgRow, at: usize, names: &mut Names) -> Result<Found, E
     let bytes: Option<u64> = optional(row, at + 14)?;
     let payload = text(row, at + 15)?;
     let kind = text(row, at + 8)?.and_then(kind);
-    let read = match kind {
-        _ if done => Read::Repeat,
-        Some(kind) if bytes.is_none() == payload.is_none() => Read::Event(Event {
+    let content = match kind {
+        _ if done => RowContent::Repeat,
+        Some(kind) if bytes.is_none() == payload.is_none() => RowContent::Event(Event {
             id,
             format: number::<i16>(row, at + 7)?.try_into().unwrap_or(u16::MAX),
             kind,
@@ -65,12 +64,12 @@ pub(crate) fn read(row: &PgRow, at: usize, names: &mut Names) -> Result<Found, E
             root: optional(row, at + 13)?,
             payload: payload.map(Into::into),
         }),
-        _ => Read::Unreadable(Oversized { id, bytes: bytes.unwrap_or(0) }),
+        _ => RowContent::Unreadable(UnreadRow { id, bytes: bytes.unwrap_or(0) }),
     };
-    Ok(Found { id, shard, priority, read })
+    Ok(OutboxRow { id, shard, priority, content })
 }
 
-/// A value of a simple statement: those come as text.
+/// Returns a value of a simple statement: the server sends such values as text.
 pub(crate) fn text(row: &PgRow, column: usize) -> Result<Option<&str>, Error> {
     row.try_get_raw(column).and_then(|value| {
         if driver::ValueRef::is_null(&value) {
@@ -89,7 +88,7 @@ pub(crate) fn number<T: FromStr>(row: &PgRow, column: usize) -> Result<T, Error>
 }
 
 fn misfit(column: usize, text: &str) -> Error {
-    Error::Decode(format!("column {column} is no such number: {text}").into())
+    Error::Decode(format!("column {column} is not a number in range: {text}").into())
 }
 
 pub(crate) fn priority(stored: i16) -> u8 {

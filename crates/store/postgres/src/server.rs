@@ -1,27 +1,28 @@
-//! What the server must be like before anything is written to it.
+//! Checks the server before anything is written to it: its version, role and durability settings.
 
 use honeyflow_runtime::Failure;
 
 use crate::{
+    codes,
     driver::{Error, PgConnection},
     row, session,
 };
 
 const VERSION_MIN: u32 = 130_000;
 
-/// What a server says about itself.
+/// The properties of a server that decide whether Honeyflow can use it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Server {
     version: u32,
     in_recovery: bool,
     settings: Vec<(&'static str, String)>,
-    /// Tables of ours whose rows a policy may hide from us.
+    /// Honeyflow's tables whose rows a row-security policy may hide from the role.
     blinded: Vec<String>,
 }
 
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
-pub(crate) async fn look(connection: &mut PgConnection) -> Result<Server, Error> {
+pub(crate) async fn inspect(connection: &mut PgConnection) -> Result<Server, Error> {
     let settings = DURABLE.map(|name| format!("current_setting('{name}')")).join(", ");
     let text = format!(
         "select current_setting('server_version_num'), pg_is_in_recovery(), {settings};
@@ -46,29 +47,32 @@ pub(crate) async fn look(connection: &mut PgConnection) -> Result<Server, Error>
 }
 
 impl Server {
-    /// Whether events are safe with it.
+    /// Returns a failure if events would not be safe on this server.
     pub fn judge(&self) -> Result<(), Failure> {
         if self.version < VERSION_MIN {
             let version = self.version / 10_000;
             return Err(Failure::fatal(
-                "server-too-old",
+                codes::SERVER_TOO_OLD,
                 format!("the server is PostgreSQL {version}; it must be 13 or newer, upgrade it"),
             ));
         }
         if self.in_recovery {
             return Err(Failure::retry(
-                "read-only",
+                codes::READ_ONLY,
                 "the server is a standby and only reads; give the address of the primary, or promote it",
             ));
         }
         if let Some((name, _)) = self.settings.iter().find(|(_, value)| value == "off") {
-            return Err(Failure::fatal("not-durable", format!("the server runs with {name} = off: {}", mend(name))));
+            return Err(Failure::fatal(
+                codes::NOT_DURABLE,
+                format!("the server runs with {name} = off: {}", remedy(name)),
+            ));
         }
         if let Some(table) = self.blinded.first() {
             return Err(Failure::fatal(
-                "row-security",
+                codes::ROW_SECURITY,
                 format!(
-                    "row security may hide rows of {table} from this role, and what is hidden looks deleted; make the role \
+                    "row security may hide rows of {table} from this role, and a hidden row looks deleted; make the role \
                      the table's owner, or `alter role … bypassrls`"
                 ),
             ));
@@ -77,10 +81,10 @@ impl Server {
     }
 }
 
-fn mend(setting: &str) -> &'static str {
+fn remedy(setting: &str) -> &'static str {
     match setting {
         "synchronous_commit" => {
-            "what is acknowledged may be lost in a crash; `alter role … set synchronous_commit = on` for the role in the address"
+            "a crash may lose acknowledged events; run `alter role … set synchronous_commit = on` for the role in the address"
         }
         _ => "a crash of the machine may destroy the database; set it to on in postgresql.conf and reload",
     }

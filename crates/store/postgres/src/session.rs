@@ -1,6 +1,6 @@
-//! One connection that is made when it is needed, and made anew after it broke.
+//! One connection that is opened on first use and reopened after it broke.
 //!
-//! There is no state of a session: what a statement needs is set inside its transaction, so that a pooler may give each
+//! The session has no state: settings for a statement are made inside its transaction, so that a pooler may give each
 //! transaction another server process.
 
 use std::{sync::Arc, time::Duration};
@@ -23,20 +23,21 @@ impl Session {
         Session { options: Arc::clone(options), connection: None }
     }
 
-    /// The connection, to be given back after use; whoever forgets it only makes the next one wait for a new one.
+    /// Takes the connection out; the caller gives it back after use. If it does not, the next caller opens a new one.
     pub async fn take(&mut self) -> Result<PgConnection, Error> {
         match self.connection.take() {
             Some(connection) => Ok(connection),
-            None => within(self.options.timeout, self.options.address.0.connect()).await,
+            None => with_timeout(self.options.timeout, self.options.address.0.connect()).await,
         }
     }
 
-    /// After whatever was done on it. A transaction that failed is rolled back; a connection in an unknown state goes.
+    /// Puts the connection back after use. A failed transaction is rolled back; a connection in an unknown state is
+    /// closed.
     pub async fn give_back<T>(&mut self, mut connection: PgConnection, result: &Result<T, Error>) {
         match result {
             Ok(_) => self.connection = Some(connection),
-            Err(error) if outcome::is_answer(error) => {
-                if within(self.options.timeout, run(&mut connection, "rollback".to_owned())).await.is_ok() {
+            Err(error) if outcome::is_server_reply(error) => {
+                if with_timeout(self.options.timeout, run(&mut connection, "rollback".to_owned())).await.is_ok() {
                     self.connection = Some(connection);
                 }
             }
@@ -45,18 +46,21 @@ impl Session {
     }
 }
 
-/// So long and no longer: a server that is gone says nothing.
-pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+/// Runs `work` with a time limit, because a lost server never answers.
+pub(crate) async fn with_timeout<T>(
+    timeout: Duration,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     match tokio::time::timeout(timeout, work).await {
         Ok(result) => result,
         Err(_) => {
-            let silent = format!("no answer within {timeout:?}");
-            Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, silent)))
+            let message = format!("no answer within {timeout:?}");
+            Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message)))
         }
     }
 }
 
-/// Statements sent as one message, without values from outside in them.
+/// Sends statements as one message. They contain no users' data.
 pub(crate) fn send(
     connection: &mut PgConnection,
     statements: String,
@@ -64,7 +68,7 @@ pub(crate) fn send(
     connection.fetch_many(driver::raw_sql(AssertSqlSafe(statements)))
 }
 
-/// As [`send`], until all is done; the rows of each statement.
+/// Sends statements like [`send`], waits until all are done, and returns the rows of each statement.
 pub(crate) async fn run(connection: &mut PgConnection, statements: String) -> Result<Vec<Vec<PgRow>>, Error> {
     let mut answers = vec![Vec::new()];
     let mut answer = std::pin::pin!(send(connection, statements));
@@ -78,7 +82,7 @@ pub(crate) async fn run(connection: &mut PgConnection, statements: String) -> Re
     Ok(answers)
 }
 
-/// A statement with values bound to it. Only inside a transaction: it takes two messages.
-pub(crate) async fn bound(connection: &mut PgConnection, statement: Query<'_>) -> Result<Vec<PgRow>, Error> {
+/// Executes a statement with bound values. Only inside a transaction, because it needs two messages.
+pub(crate) async fn run_bound(connection: &mut PgConnection, statement: Query<'_>) -> Result<Vec<PgRow>, Error> {
     connection.fetch(statement.persistent(false)).try_collect().await
 }

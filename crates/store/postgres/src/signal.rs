@@ -1,20 +1,20 @@
-//! Events kept for those who will wait for them. What has run out is removed with the other old rows, and not given out
-//! before that.
+//! Signals: stored events for which a run waits, or may wait later. Expired signals are not returned; the removal of
+//! expired rows deletes them.
 
 use std::sync::Arc;
 
 use honeyflow_event::{Event, Kind};
-use honeyflow_store::{Signal, Wanted};
+use honeyflow_store::{Signal, SignalQuery};
 
 use crate::{
     append,
     driver::{self, Error, PgConnection, PgRow, Row},
     load, row, session,
-    write::{Under, plan::Kept},
+    write::{OpenTransaction, plan::NewSignal},
 };
 
-/// Once: a repeat finds it there.
-pub(crate) async fn put(under: &mut Under<'_>, kept: &[Kept<'_>]) -> Result<(), Error> {
+/// Stores each signal once: a repeated write finds it already stored.
+pub(crate) async fn put(transaction: &mut OpenTransaction<'_>, signals: &[NewSignal<'_>]) -> Result<(), Error> {
     let statement = driver::query(
         "insert into honeyflow_signal(tenant, name, signal_key, event, kind, priority, event_at, payload, until_at)
          select tenant, name, signal_key, event, kind, priority, to_timestamp(event_ms / 1000.0), payload,
@@ -24,20 +24,20 @@ pub(crate) async fn put(under: &mut Under<'_>, kept: &[Kept<'_>]) -> Result<(), 
            as k(tenant, name, signal_key, event, kind, priority, event_ms, payload, keep_ms, n)
          order by n on conflict (tenant, name, signal_key, event) do nothing",
     )
-    .bind(kept.iter().map(|kept| &*kept.event.tenant).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| &*kept.target.entity).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| &*kept.target.key).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| kept.event.id).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| row::kind_name(kept.event.kind)).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| i16::from(kept.event.priority)).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| kept.event.created_ms).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| kept.event.payload.as_deref()).collect::<Vec<_>>())
-    .bind(kept.iter().map(|kept| append::millis(kept.keep)).collect::<Vec<_>>());
-    under.bound(statement).await.map(drop)
+    .bind(signals.iter().map(|signal| &*signal.event.tenant).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| &*signal.target.entity).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| &*signal.target.key).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.id).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| row::kind_name(signal.event.kind)).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| i16::from(signal.event.priority)).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.created_ms).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.payload.as_deref()).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| append::millis(signal.keep)).collect::<Vec<_>>());
+    transaction.bound(statement).await.map(drop)
 }
 
-/// A list for each that is wanted, all in one snapshot.
-pub(crate) async fn find(connection: &mut PgConnection, wanted: &[Wanted]) -> Result<Vec<Vec<Signal>>, Error> {
+/// Returns one list of signals per query, all from one snapshot.
+pub(crate) async fn find(connection: &mut PgConnection, wanted: &[SignalQuery]) -> Result<Vec<Vec<Signal>>, Error> {
     session::run(connection, load::begin(crate::ADMIN_TIMEOUT)).await?;
     let statement = driver::query(
         "select w.n, s.id, s.signal_key, s.event, s.kind, s.priority, (extract(epoch from s.event_at) * 1000)::bigint,
@@ -56,11 +56,11 @@ pub(crate) async fn find(connection: &mut PgConnection, wanted: &[Wanted]) -> Re
     .bind(wanted.iter().map(|wanted| wanted.since_ms).collect::<Vec<_>>())
     .bind(wanted.iter().map(|wanted| wanted.after).collect::<Vec<_>>())
     .bind(wanted.iter().map(|wanted| i64::from(wanted.limit)).collect::<Vec<_>>());
-    let rows = session::bound(connection, statement).await?;
+    let rows = session::run_bound(connection, statement).await?;
     session::run(connection, "commit".to_owned()).await?;
     let mut found: Vec<Vec<Signal>> = wanted.iter().map(|_| Vec::new()).collect();
     for row in &rows {
-        // Numbered from 1.
+        // `with ordinality` counts from 1.
         let n = usize::try_from(row.try_get::<i64, _>(0)?).unwrap_or(0).wrapping_sub(1);
         if let (Some(wanted), Some(found)) = (wanted.get(n), found.get_mut(n)) {
             found.push(read(row, wanted)?);
@@ -69,7 +69,7 @@ pub(crate) async fn find(connection: &mut PgConnection, wanted: &[Wanted]) -> Re
     Ok(found)
 }
 
-fn read(row: &PgRow, wanted: &Wanted) -> Result<Signal, Error> {
+fn read(row: &PgRow, wanted: &SignalQuery) -> Result<Signal, Error> {
     let event = Event {
         id: row.try_get(3)?,
         format: 1,

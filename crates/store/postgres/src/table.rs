@@ -1,4 +1,4 @@
-//! Keys of the application's tables, in key order.
+//! Lists the keys of the application's tables, in key order.
 
 use honeyflow_event::{Key, key};
 use honeyflow_store::{KeyColumn, KeyType};
@@ -41,6 +41,6 @@ pub(crate) async fn keys(
         format!("select array[{texts}]::text[] from {table} where {present}{above} order by {columns} limit {limit}");
     let parts = batch.parts.iter().filter_map(|part| part.first());
     let query = parts.fold(driver::query(AssertSqlSafe(text)), driver::query::Query::bind);
-    let rows = session::bound(connection, query).await?;
+    let rows = session::run_bound(connection, query).await?;
     rows.iter().map(|row| Ok(key::join(&row.try_get::<Vec<String>, _>(0)?).into())).collect()
 }

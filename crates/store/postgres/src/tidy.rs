@@ -1,5 +1,5 @@
-//! Removes what has run out: marks of done events, signals, old history, versions that nobody names. Little by little, and
-//! again soon for as long as there is more.
+//! Removes expired rows: marks of done events, signals, old history, and definition versions that nothing uses. It
+//! works in small batches; the caller repeats soon while there is more.
 
 use crate::{
     definition,
@@ -10,8 +10,8 @@ use crate::{
 const HISTORY_MAX: i64 = 10_000;
 const ROWS_MAX: u64 = 1_000;
 
-/// Whether there may be more.
-pub(crate) async fn some(connection: &mut PgConnection) -> Result<bool, Error> {
+/// Removes one batch; returns whether there may be more.
+pub(crate) async fn remove_batch(connection: &mut PgConnection) -> Result<bool, Error> {
     let counts = session::run(connection, text()).await?;
     let counts = counts.iter().flatten().map(|count| row::number(count, 0)).collect::<Result<Vec<u64>, _>>()?;
     Ok(counts.contains(&ROWS_MAX))

@@ -1,34 +1,36 @@
-//! What `row_to_json` gives, as our documents have it: the same on every database.
+//! Converts the result of `row_to_json` to the JSON of a document, which is the same on every database.
 
 use honeyflow_event::document::canonical_number;
 use serde_json::Value;
 
-/// Why a value has no JSON: code and what is wrong.
-pub(crate) type Unfit = (&'static str, String);
+use crate::codes;
 
-/// `kind` is the column's type, as the server names it.
-pub(crate) fn fitted(value: Value, kind: &str, is_json: bool) -> Result<Value, Unfit> {
+/// Why a value cannot be JSON: a code and a message.
+pub(crate) type ValueError = (&'static str, String);
+
+/// Returns the value as it stands in a document. `kind` is the column's type, as the server names it.
+pub(crate) fn to_document_value(value: Value, kind: &str, is_json: bool) -> Result<Value, ValueError> {
     match (value, kind) {
-        // JSON has no word for them, so the server writes them as text.
+        // JSON cannot represent NaN and infinity, so the server writes them as text.
         (Value::String(text), "double precision" | "real" | "numeric") => {
-            Err(("not-a-number", format!("{text} has no JSON")))
+            Err((codes::NOT_A_NUMBER, format!("{text} has no JSON")))
         }
         (Value::String(text), "bytea") => match text.strip_prefix("\\x").and_then(unhex) {
             Some(bytes) => Ok(Value::String(base64(&bytes))),
             None => Ok(Value::String(text)),
         },
         (Value::String(text), _) if is_json => {
-            serde_json::from_str(&text).map_err(|error| ("bad-json", format!("no JSON: {error}")))
+            serde_json::from_str(&text).map_err(|error| (codes::BAD_JSON, format!("no JSON: {error}")))
         }
         (Value::Number(number), _) if number.is_f64() => match number.as_f64().and_then(canonical_number) {
             Some(number) => Ok(Value::Number(number)),
-            None => Err(("not-a-number", format!("{number} has no JSON"))),
+            None => Err((codes::NOT_A_NUMBER, format!("{number} has no JSON"))),
         },
         (value, _) => Ok(value),
     }
 }
 
-/// The key text of one part; none for NULL (no row has that key) and for what cannot be a key.
+/// Returns the key text of one part; none for NULL (no row has that key) and for a value that cannot be a key.
 pub(crate) fn key_text(value: &Value, kind: &str) -> Option<String> {
     match value {
         Value::String(text) if kind == "bytea" => text.strip_prefix("\\x").map(str::to_owned),
@@ -47,7 +49,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// With padding, as RFC 4648 has it.
+/// Encodes with padding, as in RFC 4648.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -68,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_as_everywhere() {
-        assert_eq!(fitted(json!("\\x666f6f"), "bytea", false), Ok(json!("Zm9v")));
-        assert_eq!(fitted(json!("\\xfffefd66"), "bytea", false), Ok(json!("//79Zg==")));
-        assert_eq!(fitted(json!(3.0), "double precision", false), Ok(json!(3)));
-        assert_eq!(fitted(json!("NaN"), "double precision", false).unwrap_err().0, "not-a-number");
-        assert_eq!(fitted(json!("NaN"), "text", false), Ok(json!("NaN")));
-        assert_eq!(fitted(json!("[1]"), "text", true), Ok(json!([1])));
-        assert_eq!(fitted(json!("{"), "text", true).unwrap_err().0, "bad-json");
+    fn values_have_the_same_json_as_on_other_databases() {
+        assert_eq!(to_document_value(json!("\\x666f6f"), "bytea", false), Ok(json!("Zm9v")));
+        assert_eq!(to_document_value(json!("\\xfffefd66"), "bytea", false), Ok(json!("//79Zg==")));
+        assert_eq!(to_document_value(json!(3.0), "double precision", false), Ok(json!(3)));
+        assert_eq!(to_document_value(json!("NaN"), "double precision", false).unwrap_err().0, "not-a-number");
+        assert_eq!(to_document_value(json!("NaN"), "text", false), Ok(json!("NaN")));
+        assert_eq!(to_document_value(json!("[1]"), "text", true), Ok(json!([1])));
+        assert_eq!(to_document_value(json!("{"), "text", true).unwrap_err().0, "bad-json");
         assert_eq!(key_text(&json!("\\x0aff"), "bytea").as_deref(), Some("0aff"));
         assert_eq!(key_text(&json!(-5), "bigint").as_deref(), Some("-5"));
         assert_eq!(key_text(&json!(null), "bigint"), None);

@@ -1,5 +1,5 @@
-//! Fenced writes of a group. The fences are compared and locked first, in the transaction that writes; then operations
-//! of the same kind go together, over all requests. Every operation may be repeated.
+//! Executes the fenced writes of a group in one transaction. It first compares and locks the fences; then it executes
+//! operations of the same kind together, over all requests. Every operation is idempotent.
 //!
 //! Locks are taken in one order: leases by name, the outbox by id, parked entries, the journal.
 
@@ -27,7 +27,8 @@ use plan::Step;
 /// How long a statement waits for a row that another transaction holds.
 const LOCK_WAIT_MS: u32 = 100;
 
-/// Begins the transaction, and asks which fences hold and whether there is anything in the journal to clear.
+/// Returns the statements that begin the transaction and read which fences are valid and whether the journal has
+/// anything to clear.
 pub(crate) fn head<'f>(options: &Options, fences: impl Iterator<Item = &'f Fence> + Clone) -> String {
     let mut shards: Vec<u16> = fences.clone().map(shard).collect();
     shards.sort_unstable();
@@ -49,26 +50,26 @@ pub(crate) fn head<'f>(options: &Options, fences: impl Iterator<Item = &'f Fence
     )
 }
 
-/// What the head has told.
+/// The reply to the statements of [`head`].
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct HeadReply {
     holding: HashSet<(String, u64, String)>,
     failures: bool,
     checkpoints: bool,
     parked: bool,
 }
 
-impl Told {
-    pub fn read(answers: &[Vec<PgRow>]) -> Result<Told, Error> {
-        let mut told = Told::default();
+impl HeadReply {
+    pub fn read(answers: &[Vec<PgRow>]) -> Result<HeadReply, Error> {
+        let mut reply = HeadReply::default();
         for row in answers.last().into_iter().flatten() {
             let text = |column| row::text(row, column).map(|text| text.unwrap_or_default().to_owned());
-            told.holding.insert((text(0)?, row::number(row, 1)?, text(2)?));
-            told.failures = row::text(row, 3)? == Some("t");
-            told.checkpoints = row::text(row, 4)? == Some("t");
-            told.parked = row::text(row, 5)? == Some("t");
+            reply.holding.insert((text(0)?, row::number(row, 1)?, text(2)?));
+            reply.failures = row::text(row, 3)? == Some("t");
+            reply.checkpoints = row::text(row, 4)? == Some("t");
+            reply.parked = row::text(row, 5)? == Some("t");
         }
-        Ok(told)
+        Ok(reply)
     }
 
     pub fn holds(&self, fence: &Fence) -> bool {
@@ -76,7 +77,7 @@ impl Told {
     }
 }
 
-/// A shard's lease is named `shard/<source>/<n>`.
+/// Returns the shard of a fence; the lease of a shard is named `shard/<source>/<n>`.
 pub(crate) fn shard(fence: &Fence) -> u16 {
     fence.lease().rsplit('/').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
@@ -89,8 +90,8 @@ pub(crate) fn integer(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-/// Those of the rows that another transaction has locked.
-pub(crate) async fn held_by_others(connection: &mut PgConnection, events: &[EventId]) -> Result<Vec<EventId>, Error> {
+/// Returns the rows that another transaction has locked.
+pub(crate) async fn locked_by_others(connection: &mut PgConnection, events: &[EventId]) -> Result<Vec<EventId>, Error> {
     if events.is_empty() {
         return Ok(Vec::new());
     }
@@ -108,35 +109,35 @@ pub(crate) struct Group<'w> {
     steps: Vec<Step<'w>>,
 }
 
-/// The transaction under way.
-pub(crate) struct Under<'c> {
+/// The open transaction of a group.
+pub(crate) struct OpenTransaction<'c> {
     pub connection: &'c mut PgConnection,
-    /// Statements that carry nothing from outside: sent with whatever comes next.
+    /// Statements without users' data; they are sent together with the next statement.
     pub pending: String,
-    /// Whether there may be something in these tables.
+    /// Whether these tables may have rows.
     pub failures: bool,
     pub checkpoints: bool,
     pub parked: bool,
 }
 
 impl<'w> Group<'w> {
-    pub fn of(writes: impl Iterator<Item = (&'w Write, &'w [Vec<Key>])>) -> Group<'w> {
+    pub fn new(writes: impl Iterator<Item = (&'w Write, &'w [Vec<Key>])>) -> Group<'w> {
         Group { steps: plan::steps(writes) }
     }
 
-    /// To the end of the transaction.
-    pub async fn write(&self, connection: &mut PgConnection, told: &Told) -> Result<(), Error> {
-        let Told { failures, checkpoints, parked, .. } = *told;
-        let mut under = Under { connection, pending: String::new(), failures, checkpoints, parked };
+    /// Executes all steps and commits.
+    pub async fn write(&self, connection: &mut PgConnection, reply: &HeadReply) -> Result<(), Error> {
+        let HeadReply { failures, checkpoints, parked, .. } = *reply;
+        let mut transaction = OpenTransaction { connection, pending: String::new(), failures, checkpoints, parked };
         for step in &self.steps {
-            under.step(step).await?;
+            transaction.step(step).await?;
         }
-        under.pending.push_str("commit");
-        under.flush().await
+        transaction.pending.push_str("commit");
+        transaction.flush().await
     }
 }
 
-impl Under<'_> {
+impl OpenTransaction<'_> {
     async fn step(&mut self, step: &Step<'_>) -> Result<(), Error> {
         match step {
             Step::Settle { events, runs } => settle::settle(self, events, runs).await,
@@ -168,7 +169,7 @@ impl Under<'_> {
         }
     }
 
-    /// Adds a statement that carries nothing from outside.
+    /// Adds a statement without users' data to the pending ones.
     pub fn later(&mut self, statement: &str) {
         self.pending.push_str(statement);
         self.pending.push_str(";\n");
@@ -181,13 +182,13 @@ impl Under<'_> {
         Ok(())
     }
 
-    /// A statement with values bound to it, after all that is pending.
+    /// Executes a statement with bound values, after all pending statements.
     pub async fn bound(&mut self, statement: Query<'_>) -> Result<Vec<PgRow>, Error> {
         self.flush().await?;
-        session::bound(self.connection, statement).await
+        session::run_bound(self.connection, statement).await
     }
 
-    /// Those that were there.
+    /// Deletes rows of the outbox; returns the ids that existed.
     pub async fn delete(&mut self, events: &[EventId]) -> Result<HashSet<EventId>, Error> {
         let ids = literal::integers(events);
         self.later(&format!("delete from honeyflow_outbox where id = any ({ids}::bigint[]) returning id"));

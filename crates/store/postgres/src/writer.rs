@@ -1,9 +1,9 @@
-//! The one writer: whatever waits goes into one transaction that first compares all fences, and is answered after the
-//! commit.
+//! The one fenced writer: combines all waiting requests into one transaction that first compares all fences, and
+//! answers them after the commit.
 //!
-//! A fence that does not hold refuses its own requests alone. If the data of one request is at fault, the group is
-//! halved until that one stands alone. Whatever stays unknown (a connection lost at the commit) leaves as `Retry`: every
-//! operation may be repeated.
+//! An invalid fence refuses only its own requests. If the data of one request causes an error, the group is halved
+//! until that request is alone. An unknown outcome (the connection is lost at the commit) is returned as `Retry`: every
+//! operation is idempotent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,26 +14,26 @@ use honeyflow_store::{Op, Reply, Write};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    collision,
+    codes, collision,
     config::Options,
     driver::{Error, PgConnection},
     lane, outcome,
-    session::{self, Session, within},
+    session::{self, Session, with_timeout},
     write::{self, Group},
 };
 
-/// A transaction takes in no more once it touches so many rows …
+/// A transaction accepts no further request once it touches this number of rows.
 const GROUP_ROWS_MAX: usize = 2_000;
-/// … or has so many requests.
+/// The maximum number of requests of one transaction.
 const GROUP_REQUESTS_MAX: usize = 256;
-/// How many rows that others hold are remembered.
+/// The maximum number of remembered rows that other transactions have locked.
 const HELD_MAX: usize = 10_000;
 
 pub(crate) type Answer = oneshot::Sender<Result<Reply, Failure>>;
 
 pub(crate) struct Job {
     pub write: Write,
-    /// The containers found for each `FanOut` among the operations, in their order.
+    /// The containers of each `FanOut` operation, in the order of the operations.
     pub pages: Vec<Vec<Key>>,
     pub answer: Answer,
 }
@@ -41,7 +41,8 @@ pub(crate) struct Job {
 pub(crate) struct Writer {
     session: Session,
     options: Arc<Options>,
-    /// Rows that another transaction held the last time: asked about before anything waits for them again.
+    /// Rows that another transaction had locked at the last write. The writer checks them first, before any statement
+    /// waits for them again.
     held: HashSet<EventId>,
 }
 
@@ -50,7 +51,7 @@ impl Writer {
         Writer { session: Session::new(options), options: Arc::clone(options), held: HashSet::new() }
     }
 
-    /// Until every handle of the store is gone.
+    /// Serves writes until the last handle of the store is dropped.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Job>) {
         while let Some(first) = queue.recv().await {
             let mut jobs = vec![first];
@@ -70,7 +71,7 @@ impl Writer {
     }
 
     async fn write(&mut self, jobs: Vec<Job>) {
-        // Halves that are still to be written.
+        // The halves that are not written yet.
         let mut groups = vec![jobs];
         while let Some(mut jobs) = groups.pop() {
             match self.group(&jobs).await {
@@ -79,7 +80,7 @@ impl Writer {
                         let _ = job.answer.send(reply);
                     }
                 }
-                Err(error) if jobs.len() > 1 && outcome::is_of_the_data(&error) => {
+                Err(error) if jobs.len() > 1 && outcome::is_data_error(&error) => {
                     let rest = jobs.split_off(jobs.len() / 2);
                     groups.push(rest);
                     groups.push(jobs);
@@ -94,13 +95,13 @@ impl Writer {
         }
     }
 
-    /// Repeated as a whole while it collides with others.
+    /// Writes one group; retries the whole group while it collides with other transactions.
     async fn group(&mut self, jobs: &[Job]) -> Result<Vec<Result<Reply, Failure>>, Error> {
         let mut tries = collision::tries();
         loop {
             let mut connection = self.session.take().await?;
             let timeout = self.options.timeout;
-            let result = within(timeout, transact(&mut connection, &self.options, jobs, &self.held)).await;
+            let result = with_timeout(timeout, transact(&mut connection, &self.options, jobs, &self.held)).await;
             self.session.give_back(connection, &result).await;
             let error = match result {
                 Ok(Outcome { replies, held }) => {
@@ -110,7 +111,7 @@ impl Writer {
                 Err(error) => error,
             };
             if outcome::is_lock_timeout(&error) {
-                // From now on these rows are asked about first, so that the others need not wait with them.
+                // The next attempt checks these rows first, so that the other requests do not wait for them.
                 self.held.extend(jobs.iter().flat_map(|job| events(&job.write)));
             }
             if !outcome::is_collision(&error) || !tries.wait().await {
@@ -148,22 +149,22 @@ async fn transact(
 ) -> Result<Outcome, Error> {
     let head = write::head(options, jobs.iter().map(|job| &job.write.fence));
     let answers = session::run(connection, head).await?;
-    let told = write::Told::read(&answers)?;
-    let mut admitted: Vec<&Job> = jobs.iter().filter(|job| told.holds(&job.write.fence)).collect();
+    let head_reply = write::HeadReply::read(&answers)?;
+    let mut admitted: Vec<&Job> = jobs.iter().filter(|job| head_reply.holds(&job.write.fence)).collect();
     let suspects: Vec<EventId> =
         admitted.iter().flat_map(|job| events(&job.write)).filter(|event| suspected.contains(event)).collect();
-    let held = write::held_by_others(connection, &suspects).await?;
+    let held = write::locked_by_others(connection, &suspects).await?;
     let is_held = |job: &Job| !held.is_empty() && events(&job.write).any(|event| held.contains(&event));
     admitted.retain(|job| !is_held(job));
-    let group = Group::of(admitted.iter().map(|job| (&job.write, job.pages.as_slice())));
-    group.write(connection, &told).await?;
+    let group = Group::new(admitted.iter().map(|job| (&job.write, job.pages.as_slice())));
+    group.write(connection, &head_reply).await?;
     let reply = |job: &Job| {
-        if !told.holds(&job.write.fence) {
+        if !head_reply.holds(&job.write.fence) {
             Ok(Reply::Fenced)
         } else if is_held(job) {
             Err(Failure::retry(
-                "row-locked",
-                "write: another transaction holds a row of these events; it is tried again",
+                codes::ROW_LOCKED,
+                "write: another transaction holds a row of these events; Honeyflow retries",
             ))
         } else {
             Ok(Reply::Committed)
@@ -172,7 +173,7 @@ async fn transact(
     Ok(Outcome { replies: jobs.iter().map(reply).collect(), held })
 }
 
-/// Rows of the outbox that the request deletes.
+/// Returns the outbox rows that the request deletes.
 fn events(write: &Write) -> impl Iterator<Item = EventId> {
     write.ops.iter().flat_map(|op| {
         let (one, many): (Option<EventId>, &[EventId]) = match op {
@@ -197,7 +198,7 @@ fn rows(write: &Write) -> usize {
     events(write).count() + write.ops.iter().map(more).sum::<usize>()
 }
 
-/// The timeouts of a transaction, as milliseconds.
+/// Returns a time limit of a transaction in milliseconds.
 pub(crate) fn millis(duration: Duration) -> u128 {
     duration.as_millis().max(1)
 }

@@ -1,21 +1,21 @@
-//! What people ask of the store and tell it. Reads run on the load connection, changes on the writer.
+//! Answers the requests of an operator. Reads use the load connection, changes the writer.
 
 use honeyflow_event::{Event, Key, Name, key};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     KeyColumn, KeyType, Names,
-    admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task},
-    write::OF_RUN,
+    admin::{Admin, AdminReply, Lag, ParkedFilter, ParkedRow, RetryMode, Task},
+    write::WHOLE_RUN_STEP,
 };
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter, types::Value};
 
 use crate::{
-    definition, outcome, recover, rewrite,
-    row::{self, COLUMNS, Read},
+    codes, definition, outcome, recover, rewrite,
+    row::{self, COLUMNS, RowContent},
     value, write,
 };
 
-/// How much of a parked payload people are shown.
+/// The number of bytes of a payload that an operator is shown.
 const HEAD_BYTES: i64 = 4096;
 
 pub(crate) fn read(connection: &Connection, admin: &Admin) -> Result<AdminReply, Failure> {
@@ -36,18 +36,18 @@ pub(crate) fn read(connection: &Connection, admin: &Admin) -> Result<AdminReply,
         Admin::Definitions { workflow } => {
             definition::list(connection, workflow.as_deref()).map(AdminReply::Definitions)
         }
-        other => return Err(Failure::fatal("misplaced-request", format!("not a question: {other:?}"))),
+        other => return Err(Failure::fatal(codes::MISPLACED_REQUEST, format!("not a read request: {other:?}"))),
     };
     result.map_err(|error| outcome::failure(&error, "read"))
 }
 
 pub(crate) fn write(connection: &Connection, admin: &Admin) -> Result<AdminReply, Failure> {
     let result = match admin {
-        Admin::RetryParked { filter, again } => retry_parked(connection, filter, again).map(AdminReply::Count),
+        Admin::RetryParked { filter, mode } => retry_parked(connection, filter, mode).map(AdminReply::Count),
         Admin::PutDefinitions(wanted) => definition::put(connection, wanted).map(AdminReply::Versions),
         Admin::DropParked(filter) => drop_parked(connection, filter).map(AdminReply::Count),
         Admin::Pause(pause) => {
-            // Since when is the store's to say; a second pause only changes the reason.
+            // The store sets the start time; a second pause only changes the reason.
             write::now_ms(connection)
                 .and_then(|now_ms| {
                     connection.execute(
@@ -70,13 +70,13 @@ pub(crate) fn write(connection: &Connection, admin: &Admin) -> Result<AdminReply
                 )
             })
             .map(|_| AdminReply::Done),
-        other => return Err(Failure::fatal("misplaced-request", format!("not a change: {other:?}"))),
+        other => return Err(Failure::fatal(codes::MISPLACED_REQUEST, format!("not a write request: {other:?}"))),
     };
     result.map_err(|error| outcome::failure(&error, "change"))
 }
 
-/// Counts come from the indexes, that of the default level is what is left of the table; the oldest of each level is
-/// the one with the lowest id.
+/// Returns the backlog. The counts come from the indexes; the count of the default level is that of the table minus all
+/// others. The oldest row of each level is the one with the lowest id.
 fn lag(connection: &Connection) -> rusqlite::Result<Lag> {
     let now_ms = write::now_ms(connection)?;
     let mut by_priority = [0_u64; honeyflow_event::PRIORITY_LEVELS];
@@ -106,7 +106,7 @@ fn lag(connection: &Connection) -> rusqlite::Result<Lag> {
     let mut rows = due.query([now_ms])?;
     while let Some(row) = rows.next()? {
         by_priority[usize::from(row.get::<_, u8>(0)?)] += count(row, 1)?;
-        // A delayed event is late only from its due time on.
+        // A delayed event counts as waiting from its due time on.
         oldest_at = oldest_at.into_iter().chain([row.get(2)?]).min();
     }
     let (delayed, parked) = connection
@@ -128,7 +128,7 @@ fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)?.max(0).cast_unsigned())
 }
 
-/// As a condition over bound values.
+/// A filter as an SQL condition with bound values.
 struct Condition {
     sql: String,
     values: Vec<Value>,
@@ -184,15 +184,16 @@ fn parked(connection: &Connection, filter: &ParkedFilter, after: i64, limit: u32
                 message: row.get(9)?,
                 parked_ms: row.get(10)?,
                 payload_bytes: count(row, 11)?,
-                // Cut by bytes, so the last character may be half.
+                // The payload is cut after a number of bytes, so its last character may be incomplete.
                 payload_head: head.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
             })
         })?
         .collect()
 }
 
-/// Each entry becomes an event for its one workflow, inside the database; its attempts begin anew, its outputs are kept.
-fn retry_parked(connection: &Connection, filter: &ParkedFilter, again: &Again) -> rusqlite::Result<u64> {
+/// Turns each parked entry into an event for its one workflow, inside the database; its attempts start at 0 again, its
+/// outputs are kept.
+fn retry_parked(connection: &Connection, filter: &ParkedFilter, mode: &RetryMode) -> rusqlite::Result<u64> {
     let Condition { sql, values } = condition(filter);
     let ids: Vec<i64> = connection
         .prepare(&format!("select id from honeyflow_parked where {sql} order by id"))?
@@ -214,8 +215,8 @@ fn retry_parked(connection: &Connection, filter: &ParkedFilter, again: &Again) -
     )?;
     for id in &ids {
         let event = insert.insert([id])?;
-        forget_outputs(connection, *id, if let Again::Without(steps) = again { steps } else { &[] })?;
-        if *again != Again::Anew {
+        forget_outputs(connection, *id, if let RetryMode::Without(steps) = mode { steps } else { &[] })?;
+        if *mode != RetryMode::FromStart {
             take_up.execute([*id, event])?;
         }
         forgive.execute([id])?;
@@ -224,14 +225,15 @@ fn retry_parked(connection: &Connection, filter: &ParkedFilter, again: &Again) -
     Ok(ids.len() as u64)
 }
 
-/// Of these steps, and of all that have failed: they are what is tried again; and what was kept of the run as a whole.
+/// Deletes the checkpoints of these steps and of all failed steps, which the retry executes again, and the checkpoint
+/// of the whole run.
 fn forget_outputs(connection: &Connection, id: i64, steps: &[Name]) -> rusqlite::Result<()> {
     let mut forget = connection.prepare_cached(
         "delete from honeyflow_checkpoint where (tenant, entity, entity_key, workflow) =
              (select tenant, entity, entity_key, workflow from honeyflow_parked where id = ?1)
            and parked = ?1 and (step = ?2 or outcome = 'failed')",
     )?;
-    forget.execute(params![id, OF_RUN])?;
+    forget.execute(params![id, WHOLE_RUN_STEP])?;
     for step in steps {
         forget.execute(params![id, step])?;
     }
@@ -269,8 +271,8 @@ fn events(connection: &Connection, entity: &str, key: &str, limit: u32) -> rusql
     let mut rows = statement.query(params![HEAD_BYTES, entity, key, limit])?;
     let mut events = Vec::new();
     while let Some(row) = rows.next()? {
-        // People see where an event waits; a large payload is not needed for that.
-        if let Read::Event(event) = row::read(row, &mut names, u64::MAX)? {
+        // An operator sees where an event waits; that needs no large payload.
+        if let RowContent::Event(event) = row::read(row, &mut names, u64::MAX)? {
             events.push(event);
         }
     }
@@ -299,9 +301,9 @@ fn history(connection: &Connection, limit: u32) -> rusqlite::Result<Vec<serde_js
         .collect()
 }
 
-/// A key text as values of its columns' types.
+/// Returns the parts of a key text as values of its columns' types.
 fn parts(columns: &[KeyColumn], key: &str) -> Result<Vec<Value>, Failure> {
-    let bad = |why: &str| Failure::reject("bad-key", format!("key `{key}`: {why}"));
+    let bad = |why: &str| Failure::reject(codes::BAD_KEY, format!("key `{key}`: {why}"));
     let texts = key::split(key, columns.len()).ok_or_else(|| bad("wrong number of parts"))?;
     columns
         .iter()

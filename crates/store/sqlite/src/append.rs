@@ -1,4 +1,4 @@
-//! Storing events: from the door, emitted by steps, made by a fan-out.
+//! Stores events: from the event endpoint, emitted by steps, or created by a fan-out.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{outcome, row, write};
 
-/// How long a producer's message id, or the key of a request to the door, is remembered.
+/// How long a producer's message id, or the idempotency key of a request, is remembered.
 pub(crate) const DEDUPE_MS: i64 = 24 * 60 * 60 * 1000;
 
 pub(crate) fn append(
@@ -74,7 +74,8 @@ pub(crate) fn insert_all(connection: &Connection, events: &[NewEvent], now_ms: i
     Ok(ids)
 }
 
-/// Removes rows whose `dedupe` mark says that they are done. Looked up anew: the mark may have run out since.
+/// Removes rows whose `dedupe` mark says that they are done. It checks the mark again: it may have expired since the
+/// poll.
 pub(crate) fn forget_repeats(connection: &Connection, ids: &[EventId]) -> Result<(), Failure> {
     connection
         .prepare_cached(
@@ -88,7 +89,7 @@ pub(crate) fn forget_repeats(connection: &Connection, ids: &[EventId]) -> Result
         .map_err(|error| outcome::failure(&error, "remove repeated events"))
 }
 
-/// A JSON array, for `json_each`: one bound value instead of a text of its own for each count.
+/// Returns a JSON array for `json_each`: one bound value, so that the statement's text does not depend on the count.
 pub(crate) fn id_list(ids: &[EventId]) -> String {
     use std::fmt::Write;
     let mut list = String::with_capacity(2 + ids.len() * 8);
@@ -105,8 +106,9 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The payload of a fan-out row is a JSON object; `after` in it is the last container that has its row.
-pub(crate) fn moved_on(payload: Option<&str>, after: &Key) -> String {
+/// Returns the payload of a fan-out row with a new position. It is a JSON object; its `after` is the last container
+/// that already has its row.
+pub(crate) fn with_position(payload: Option<&str>, after: &Key) -> String {
     let mut position = payload
         .and_then(|text| serde_json::from_str(text).ok())
         .filter(serde_json::Value::is_object)

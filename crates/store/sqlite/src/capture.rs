@@ -1,7 +1,8 @@
-//! Capture: triggers in the application's database that write an outbox row for every change a document could see.
+//! Capture: triggers in the application's database that write an outbox row for every change that may affect a
+//! document.
 //!
-//! [`triggers`] makes the texts and does nothing; [`install`] puts them in place, in one transaction, so that there is
-//! never a moment without capture; [`check_drift`] finds what a migration of the application has done to them.
+//! [`triggers`] generates their texts and has no effect; [`install`] installs them in one transaction, so that there is
+//! never a moment without capture; [`check_drift`] finds how a migration of the application has changed them.
 
 mod drift;
 mod expression;
@@ -12,7 +13,7 @@ pub(crate) mod quote;
 mod replaced;
 mod trigger;
 
-pub use drift::{Drift, DriftReport, Drifted, check_drift, drift};
+pub use drift::{Drift, DriftKind, DriftReport, check_drift, drift};
 pub use expression::rowid_alias;
 pub use fit::{Misfit, fits};
 pub use install::{Changes, install, plan, reinstall, uninstall, upgrade};

@@ -1,4 +1,4 @@
-//! The catalogue, read from the database's own pragmas.
+//! Reads the catalogue from the database's pragmas.
 
 mod index;
 
@@ -9,9 +9,9 @@ use honeyflow_store::{
 };
 use rusqlite::{Connection, Row, params};
 
-use crate::{capture::quote::identifier, outcome};
+use crate::{capture::quote::identifier, codes, outcome};
 
-/// Tables and views of the application, in the order of their names.
+/// Returns the tables and views of the application, ordered by name.
 pub fn read(connection: &Connection) -> Result<Catalogue, Failure> {
     let listed = query(
         connection,
@@ -86,7 +86,7 @@ fn foreign_keys(connection: &Connection, table: &str) -> Result<Vec<ForeignKey>,
     Ok(keys.into_iter().map(|(_, key)| key).collect())
 }
 
-/// `references publisher` without columns means its primary key.
+/// Fills in the referenced columns: `references publisher` without columns means its primary key.
 fn name_referenced_keys(catalogue: &mut Catalogue) {
     let keys: Vec<(String, Vec<String>)> = catalogue
         .tables
@@ -144,7 +144,7 @@ fn unique(connection: &Connection, table: &str) -> Result<Vec<Unique>, Failure> 
     Ok(all)
 }
 
-/// What the declared type lets a key column be, by SQLite's rules of affinity. None: REAL, or the type does not say.
+/// Returns the key type of a declared type, by SQLite's rules of affinity. None: REAL, or the declared type is unclear.
 pub fn declared_key_type(column: &Column) -> Option<KeyType> {
     let declared = column.declared_type.to_ascii_uppercase();
     let has = |words: &[&str]| words.iter().any(|word| declared.contains(word));
@@ -155,15 +155,15 @@ pub fn declared_key_type(column: &Column) -> Option<KeyType> {
     } else if has(&["BLOB"]) {
         Some(KeyType::Blob)
     } else if has(&["UUID", "GUID"]) {
-        // NUMERIC by the rules, but nobody means a number.
+        // NUMERIC by SQLite's rules, but a UUID is never meant as a number.
         Some(KeyType::Text)
     } else {
         None
     }
 }
 
-/// The type of a key column: as declared, and as its rows really are. A column that holds several types, or REAL, is
-/// refused, because one key would then have two texts.
+/// Returns the type of a key column, from its declaration and from the values of its rows. It refuses a column that
+/// holds several types, or REAL, because one key would then have two texts.
 pub fn key_type(connection: &Connection, table: &Table, column: &str) -> Result<KeyType, Failure> {
     let Some(found) = table.column(column) else {
         return Err(refused(table, column, "there is no such column"));
@@ -182,11 +182,11 @@ pub fn key_type(connection: &Connection, table: &Table, column: &str) -> Result<
         ["integer"] => Some(KeyType::Integer),
         ["text"] => Some(KeyType::Text),
         ["blob"] => Some(KeyType::Blob),
-        ["real"] => return Err(refused(table, column, "it holds REAL values, which have no one text")),
+        ["real"] => return Err(refused(table, column, "it holds REAL values, which have more than one text")),
         _ => return Err(refused(table, column, &format!("its rows hold several types ({})", types.join(", ")))),
     };
     match (declared, held) {
-        (_, None) => Err(refused(table, column, &format!("its declared type `{}` does not say", found.declared_type))),
+        (_, None) => Err(refused(table, column, &format!("its declared type `{}` is unclear", found.declared_type))),
         (Some(declared), Some(held)) if declared != held => Err(refused(
             table,
             column,
@@ -199,8 +199,8 @@ pub fn key_type(connection: &Connection, table: &Table, column: &str) -> Result<
 fn refused(table: &Table, column: &str, why: &str) -> Failure {
     let table = &table.name;
     Failure::fatal(
-        "key-type",
-        format!("`{table}.{column}` cannot be a key: {why}; name another key, or mend the column"),
+        codes::KEY_TYPE,
+        format!("`{table}.{column}` cannot be a key: {why}; name another key, or fix the column"),
     )
 }
 

@@ -1,6 +1,6 @@
-//! How our connections to the application's database are opened.
+//! Opens connections to the application's database.
 //!
-//! Nothing here changes the file, except the switch to WAL, and that only when asked: it is the application's file.
+//! It does not change the file, except for the switch to WAL, and only if configured: it is the application's file.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,19 +13,20 @@ use crate::outcome;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub path: PathBuf,
-    /// Name of the source, for messages and names of threads.
+    /// The name of the source, for messages and names of threads.
     pub source: Name,
-    /// Make the file if it is not there. Else a missing file is an error: a mistyped path must not become a database.
+    /// Create the file if it does not exist. Otherwise a missing file is an error: a mistyped path must not become a
+    /// database.
     pub create: bool,
-    /// Switch the file to write-ahead logging. It is remembered in the file, so it needs the owner's consent.
+    /// Switch the file to write-ahead logging. The file stores this setting, so it needs the owner's consent.
     pub set_wal: bool,
-    /// `synchronous = NORMAL`: a power cut may undo the last acknowledgements. For the demo only.
+    /// Use `synchronous = NORMAL`: a power cut may undo the last acknowledgements. For the demo only.
     pub relaxed: bool,
-    /// How long a writer waits for the application's transaction to end.
+    /// How long the writer waits for the application's transaction to end.
     pub busy_timeout: Duration,
-    /// Requests waiting for one of our threads; more of them wait at the caller.
+    /// The maximum number of requests that wait in the queue of one thread; further callers wait for room.
     pub queue_max: usize,
-    /// While only acknowledgements of a few rows come, transactions begin this far apart: they can wait, the
+    /// The minimum time between two transactions that only acknowledge a few rows: acknowledgements can wait, the
     /// application's own commits should not.
     pub acknowledge_every: Duration,
 }
@@ -48,8 +49,9 @@ impl Options {
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const TRY_EVERY: Duration = Duration::from_micros(500);
 
-/// SQLite's own handler sleeps up to 100 ms between tries. An application that writes without a pause leaves the lock free
-/// for microseconds only, and would keep our acknowledgements, and with them the keys, waiting for seconds.
+/// Busy handler that retries every 0.5 ms. SQLite's own handler sleeps up to 100 ms between tries; an application that
+/// writes without a pause leaves the lock free for microseconds only, so our acknowledgements, and with them the keys,
+/// would wait for seconds.
 fn try_again(tries: i32) -> bool {
     std::thread::sleep(TRY_EVERY);
     u128::from(tries.unsigned_abs()) * TRY_EVERY.as_micros() < BUSY_TIMEOUT.as_micros()
@@ -80,7 +82,7 @@ fn configure(connection: &mut Connection, options: &Options, role: Role) -> rusq
         connection.busy_handler(Some(try_again))?;
     }
     connection.set_prepared_statement_cache_capacity(128);
-    // Else every other value bound to a statement has it planned anew: ten times in each poll.
+    // Without this, each different bound value makes SQLite plan the statement again: ten times in each poll.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "synchronous", if options.relaxed { "NORMAL" } else { "FULL" })?;
     connection.pragma_update(None, "cache_size", -16_384)?;
@@ -92,6 +94,6 @@ fn configure(connection: &mut Connection, options: &Options, role: Role) -> rusq
         Role::Writer => {}
         Role::Reader => connection.pragma_update(None, "query_only", true)?,
     }
-    // The first read: a file that is no database, or that we may not read, is found here and not by the first poll.
+    // The first read finds a file that is not a database or not readable, before the first poll does.
     connection.query_row("select count(*) from sqlite_master", [], |_| Ok(()))
 }

@@ -1,20 +1,20 @@
-//! Versions of workflows: content that is stored keeps its number, other content gets the next one.
+//! Definition versions of workflows: stored content keeps its version, other content gets the next one.
 //!
-//! The row with the highest number of a workflow always stays, so that no number is ever given twice.
+//! The row with the highest version of a workflow always stays, so that no version is ever assigned twice.
 
 use honeyflow_store::admin::{Definition, NewDefinition, Versions};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::write;
 
-/// 30 days after it was last named. Who works by a version says so once a day, hence the one more.
+/// A version is deleted 30 days after its last use. A node reports the versions it uses once a day, hence one day more.
 const KEPT_MS: i64 = 31 * 24 * 60 * 60 * 1000;
 
-/// What has begun, or is parked, by a version.
+/// The versions that a checkpoint or a parked event names.
 const NAMED: &str =
     "select workflow, version from honeyflow_checkpoint union select workflow, version from honeyflow_parked";
 
-/// Runs in the writer's transaction, which excludes every other one.
+/// Stores definitions. It runs in the writer's transaction, which excludes all other writes.
 pub(crate) fn put(connection: &Connection, wanted: &[NewDefinition]) -> rusqlite::Result<Versions> {
     let now_ms = write::now_ms(connection)?;
     let mut find = connection.prepare_cached(
@@ -63,7 +63,7 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>) -> rusqlite:
         .collect()
 }
 
-/// Forgets what nobody has named for a while.
+/// Deletes versions unused for [`KEPT_MS`], except the newest version of each workflow.
 pub(crate) fn tidy(connection: &Connection, now_ms: i64) -> rusqlite::Result<()> {
     connection
         .prepare_cached(&format!(
@@ -75,7 +75,7 @@ pub(crate) fn tidy(connection: &Connection, now_ms: i64) -> rusqlite::Result<()>
     Ok(())
 }
 
-/// Whether there is anything that may be forgotten; few rows, so that it costs nothing to look.
+/// Returns whether a version may be deleted. The table has few rows, so this is cheap.
 pub(crate) fn is_stale(connection: &Connection, now_ms: i64) -> rusqlite::Result<bool> {
     connection
         .prepare_cached(
@@ -129,12 +129,12 @@ mod tests {
             )
             .unwrap();
         assert_eq!(tidy_after(&connection, 30), [1, 2, 3]);
-        assert_eq!(tidy_after(&connection, 32), [1, 3], "what is named stays, and the newest");
+        assert_eq!(tidy_after(&connection, 32), [1, 3], "a named version and the newest one stay");
         put_one(&connection, "c");
         connection.execute_batch("delete from honeyflow_checkpoint").unwrap();
-        assert_eq!(tidy_after(&connection, 30), [1, 3], "it was named just now");
+        assert_eq!(tidy_after(&connection, 30), [1, 3], "its last use was just now");
         assert_eq!(tidy_after(&connection, 32), [3]);
-        assert_eq!(put_one(&connection, "a"), 4, "no number is given twice");
+        assert_eq!(put_one(&connection, "a"), 4, "no version is assigned twice");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! A lane: a bounded queue of work to a thread of its own.
+//! A lane: a bounded queue of jobs for one thread.
 //!
-//! SQLite is a synchronous library, so each connection lives on its own thread and the async side only waits. Callers
-//! wait for a permit before they queue, so sending itself never blocks; the thread ends when the last lane is dropped.
+//! SQLite is a synchronous library, so each connection has its own thread and the async side only waits. A caller waits
+//! for a permit before it queues a job, so sending never blocks; the thread ends when the last lane is dropped.
 
 use std::{
     sync::{
@@ -14,10 +14,10 @@ use std::{
 use honeyflow_runtime::Failure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::planted;
+use crate::{codes, planted};
 
 pub(crate) struct Lane<J> {
-    jobs: SyncSender<Queued<J>>,
+    jobs: SyncSender<QueuedJob<J>>,
     room: Arc<Semaphore>,
 }
 
@@ -27,18 +27,18 @@ impl<J> Clone for Lane<J> {
     }
 }
 
-/// A job in the queue; its place is free again once it has been taken out.
-pub(crate) struct Queued<J> {
+/// A job in the queue; its permit is released when the job is taken out.
+pub(crate) struct QueuedJob<J> {
     pub job: J,
     _place: OwnedSemaphorePermit,
 }
 
 impl<J: Send + 'static> Lane<J> {
-    /// Starts the thread; it owns whatever `run` has captured.
+    /// Starts the thread, which executes `run`.
     pub fn start(
         name: String,
         queue_max: usize,
-        run: impl FnOnce(Receiver<Queued<J>>) + Send + 'static,
+        run: impl FnOnce(Receiver<QueuedJob<J>>) + Send + 'static,
     ) -> Result<Lane<J>, Failure> {
         let queue_max = queue_max.clamp(1, 1 << 16);
         let (jobs, queue) = sync_channel(queue_max);
@@ -49,24 +49,24 @@ impl<J: Send + 'static> Lane<J> {
                 planted::plant(planted);
                 run(queue);
             })
-            .map_err(|error| Failure::retry("no-thread", format!("start a thread for the database: {error}")))?;
+            .map_err(|error| Failure::retry(codes::NO_THREAD, format!("start a thread for the database: {error}")))?;
         Ok(Lane { jobs, room: Arc::new(Semaphore::new(queue_max)) })
     }
 
     pub async fn send(&self, job: J) -> Result<(), Failure> {
         let place = Arc::clone(&self.room).acquire_owned().await.map_err(|_| stopped())?;
-        self.jobs.send(Queued { job, _place: place }).map_err(|_| stopped())
+        self.jobs.send(QueuedJob { job, _place: place }).map_err(|_| stopped())
     }
 
-    /// Queues if there is room at once; else the job is dropped.
+    /// Queues the job if there is room now; otherwise the job is dropped.
     pub fn offer(&self, job: J) {
         if let Ok(place) = Arc::clone(&self.room).try_acquire_owned() {
-            let _ = self.jobs.send(Queued { job, _place: place });
+            let _ = self.jobs.send(QueuedJob { job, _place: place });
         }
     }
 }
 
-/// Work for a reader: it runs to its end and answers by itself.
+/// A job of a reader; it sends its own reply.
 pub(crate) type Task<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 impl<S: 'static> Lane<Task<S>> {
@@ -76,7 +76,7 @@ impl<S: 'static> Lane<Task<S>> {
     ) -> Result<T, Failure> {
         let (answer, answered) = oneshot::channel();
         let task: Task<S> = Box::new(move |state| {
-            // Whoever asked may have gone; a read that nobody waits for is not begun.
+            // Skip a read whose caller has gone.
             if !answer.is_closed() {
                 let _ = answer.send(work(state));
             }
@@ -87,5 +87,5 @@ impl<S: 'static> Lane<Task<S>> {
 }
 
 pub(crate) fn stopped() -> Failure {
-    Failure::retry("store-stopped", "the store's thread has ended; the node is stopping, or restarts the store")
+    Failure::retry(codes::STORE_STOPPED, "the store's thread has ended; the node is stopping, or restarts the store")
 }

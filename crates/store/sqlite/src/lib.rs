@@ -1,21 +1,22 @@
 //! The store in the application's own SQLite file.
 //!
-//! SQLite has one writer, so there is one of ours: it groups what waits into one transaction (`writer`). Polls and
-//! loads have a connection each on threads of their own and never wait for one another. Nothing is created by opening:
-//! [`SqliteStore::migrate`] makes the tables once a source is installed.
+//! SQLite allows one writer, so the store has one: it combines waiting requests into one transaction (`writer`). Polls
+//! and loads each have their own connection and thread and never wait for each other. Opening creates nothing:
+//! [`SqliteStore::migrate`] creates the tables when a source is installed.
 //!
-//! This crate knows no leases: it compares the fence that a request shows with the hive's row, in the same transaction.
+//! This crate knows no leases: it compares a request's fence with the hive's row, in the same transaction.
 
 mod admin;
 mod append;
 pub mod capture;
 pub mod catalogue;
+pub mod codes;
 mod connection;
 mod definition;
 mod lane;
-mod large;
 mod load;
 mod outcome;
+mod park_row;
 mod poll;
 mod recover;
 mod rewrite;
@@ -36,24 +37,24 @@ use rusqlite::{Connection, InterruptHandle};
 use tokio::sync::oneshot;
 
 pub use connection::Options;
-// PB-2: what is journaled is written whatever the fence says; PB-20: what is parked leaves its rows behind; PB-30: what
-// was parked long ago is removed with old history.
+// Planted bugs. PB-2: the journal is written even under an invalid fence; PB-20: parking does not delete the rows;
+// PB-30: old parked entries are removed together with old history.
 pub use honeyflow_runtime::planted;
-pub use load::Prepared;
-pub use schema::Installed;
+pub use load::PreparedStatement;
+pub use schema::Installation;
 
 use connection::Role;
-use lane::{Lane, Queued, Task};
+use lane::{Lane, QueuedJob, Task};
 use load::Loader;
 use poll::Poller;
 use writer::{Job, Writer};
 
-/// Expanding an edge for a page of a fan-out.
+/// The time limit for expanding an edge, for one page of a fan-out.
 const FAN_OUT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
-/// Questions of people.
+/// The time limit for a request of an operator.
 const ADMIN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Cheap to clone; its threads end with the last handle.
+/// A handle of the store. It is cheap to clone; the store's threads end when the last handle is dropped.
 #[derive(Clone)]
 pub struct SqliteStore {
     lanes: Arc<Lanes>,
@@ -63,28 +64,28 @@ struct Lanes {
     writer: Lane<Job>,
     poller: Lane<Task<Poller>>,
     loader: Lane<Task<Loader>>,
-    /// A statement that nobody waits for any more.
-    load_under_way: InterruptHandle,
+    /// Interrupts the running load when the store is dropped: no caller waits for it any more.
+    load_interrupt: InterruptHandle,
 }
 
 impl Drop for Lanes {
     fn drop(&mut self) {
-        self.load_under_way.interrupt();
+        self.load_interrupt.interrupt();
     }
 }
 
 impl SqliteStore {
-    /// Opens the connections and starts their threads; makes no tables.
+    /// Opens the connections and starts their threads; creates no tables.
     ///
     /// # Errors
-    /// If the file cannot be opened, is no database, or its tables are newer than this binary.
+    /// If the file cannot be opened, is not a database, or has tables that are newer than this binary.
     pub fn open(options: &Options) -> Result<SqliteStore, Failure> {
         let source = &options.source;
         let write = connection::open(options, Role::Writer)?;
         schema::installed(&write)?;
         let poller = Poller::new(connection::open(options, Role::Reader)?);
         let mut loader = Loader::new(connection::open(options, Role::Reader)?)?;
-        let load_under_way = loader.connection().get_interrupt_handle();
+        let load_interrupt = loader.connection().get_interrupt_handle();
         let acknowledge_every = options.acknowledge_every;
         let lanes = Lanes {
             writer: Lane::start(format!("write {source}"), options.queue_max, move |queue| {
@@ -92,13 +93,13 @@ impl SqliteStore {
             })?,
             poller: read_lane(format!("poll {source}"), options.queue_max, poller)?,
             loader: read_lane(format!("load {source}"), options.queue_max, loader)?,
-            load_under_way,
+            load_interrupt,
         };
         Ok(SqliteStore { lanes: Arc::new(lanes) })
     }
 
-    /// What `honeyflow_meta` says; none if nothing is installed.
-    pub async fn installed(&self) -> Result<Option<Installed>, Failure> {
+    /// Returns the content of `honeyflow_meta`; none if nothing is installed.
+    pub async fn installed(&self) -> Result<Option<Installation>, Failure> {
         self.read_with(|connection| schema::installed(connection)).await
     }
 
@@ -106,22 +107,23 @@ impl SqliteStore {
         Ok(self.installed().await?.is_some())
     }
 
-    /// Makes our tables, or brings them to the newest version.
-    pub async fn migrate(&self) -> Result<Installed, Failure> {
+    /// Creates Honeyflow's tables, or migrates them to the newest version.
+    pub async fn migrate(&self) -> Result<Installation, Failure> {
         self.write_with(schema::migrate).await
     }
 
-    /// Checks a statement of the configuration without running it.
-    pub async fn prepare(&self, statement: Arc<Statement>) -> Result<Prepared, Failure> {
+    /// Checks a statement of the configuration without executing it.
+    pub async fn prepare(&self, statement: Arc<Statement>) -> Result<PreparedStatement, Failure> {
         self.lanes.loader.ask(move |loader| loader.prepare(&statement)).await
     }
 
-    /// SQLite's plan for a statement, one line per step: `check` warns where it would scan.
+    /// Returns SQLite's query plan for a statement, one line per step: `check` warns about table scans.
     pub async fn explain(&self, statement: Arc<Statement>) -> Result<Vec<String>, Failure> {
         self.lanes.loader.ask(move |loader| loader.explain(&statement)).await
     }
 
-    /// Work on the writer's connection, outside any group: triggers, migrations. It ends its own transactions.
+    /// Runs `work` on the writer's connection, outside any group: for triggers and migrations. `work` begins and ends
+    /// its own transactions.
     pub async fn write_with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
@@ -138,7 +140,7 @@ impl SqliteStore {
         answered.await.map_err(|_| lane::stopped())?
     }
 
-    /// Reads the catalogue and the like on the load connection, which cannot write.
+    /// Runs `work` on the load connection, which cannot write: for the catalogue and similar reads.
     pub async fn read_with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
@@ -187,8 +189,8 @@ impl Lanes {
         answered.await.map_err(|_| lane::stopped())?
     }
 
-    /// Containers of a fan-out are looked up before the write begins, so that the application's lock is not held for a
-    /// query over its tables. What is linked in between has an event of its own.
+    /// Looks up the containers of a fan-out before the write begins, so that the write lock is not held during a query
+    /// over the application's tables. A row that is linked in between creates its own event.
     async fn write(&self, write: Write) -> Result<Reply, Failure> {
         let mut pages = Vec::new();
         for op in &write.ops {
@@ -201,7 +203,7 @@ impl Lanes {
             };
             match self.loader.ask(move |loader| loader.load(&load)).await? {
                 Reply::Keys(keys) => pages.push(keys),
-                other => return Err(honeyflow_store::misplaced(&other)),
+                other => return Err(honeyflow_store::mismatched_reply(&other)),
             }
         }
         self.ask_writer(|answer| Job::Write { write: Box::new(write), pages, answer }).await
@@ -217,7 +219,7 @@ impl Lanes {
 }
 
 fn read_lane<S: Send + 'static>(name: String, queue_max: usize, mut state: S) -> Result<Lane<Task<S>>, Failure> {
-    Lane::start(name, queue_max, move |queue: Receiver<Queued<Task<S>>>| {
+    Lane::start(name, queue_max, move |queue: Receiver<QueuedJob<Task<S>>>| {
         for queued in queue {
             (queued.job)(&mut state);
         }

@@ -1,4 +1,4 @@
-//! Runs document and edge statements for a batch of keys: read-only, one snapshot, with a time-out.
+//! Executes document and edge statements for a batch of keys: read-only, in one snapshot, with a time-out.
 
 use std::{
     sync::{
@@ -11,26 +11,26 @@ use std::{
 use hashbrown::HashMap;
 use honeyflow_event::{Key, key};
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Admin, AdminReply, Load, Loaded, Reply, Statement, statement::Expand};
+use honeyflow_store::{Admin, AdminReply, Load, LoadResult, Reply, Statement, statement::Expand};
 use rusqlite::{Connection, Row, params};
 use serde_json::{Map, Value};
 
-use crate::{outcome, rewrite, rewrite::Batch, value};
+use crate::{codes, outcome, rewrite, rewrite::Batch, value};
 
-/// Virtual machine steps between two looks at the clock.
-const STEPS_PER_LOOK: i32 = 2_000;
-/// Of the texts and blobs of one row.
+/// The number of virtual machine steps between two checks of the deadline.
+const STEPS_PER_CHECK: i32 = 2_000;
+/// The maximum size of the texts and blobs of one row.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
-/// What a statement was found to have.
+/// The result columns of a checked statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Prepared {
+pub struct PreparedStatement {
     pub columns: Vec<String>,
 }
 
 pub(crate) struct Loader {
     connection: Connection,
-    /// Microseconds since `began_at`; the running statement ends then. 0: no statement, no end.
+    /// When the running statement is interrupted, in microseconds since `began_at`. 0: no statement runs.
     deadline: Arc<AtomicU64>,
     began_at: Instant,
 }
@@ -45,7 +45,7 @@ impl Loader {
             at != 0 && micros(began_at.elapsed()) > at
         };
         connection
-            .progress_handler(STEPS_PER_LOOK, Some(overdue))
+            .progress_handler(STEPS_PER_CHECK, Some(overdue))
             .map_err(|error| outcome::failure(&error, "set a time-out"))?;
         Ok(Loader { connection, deadline, began_at })
     }
@@ -55,31 +55,31 @@ impl Loader {
     }
 
     pub fn load(&self, load: &Load) -> Result<Reply, Failure> {
-        self.within(load.timeout, &load.statement.place, || match &load.expand {
+        self.with_timeout(load.timeout, &load.statement.place, || match &load.expand {
             None => self.documents(load).map(Reply::Loaded),
             Some(expand) => self.expand(&load.statement, &load.keys, expand).map(Reply::Keys),
         })
     }
 
     pub fn answer(&self, admin: &Admin, timeout: Duration) -> Result<AdminReply, Failure> {
-        self.within(timeout, "read", || crate::admin::read(&self.connection, admin))
+        self.with_timeout(timeout, "read", || crate::admin::read(&self.connection, admin))
     }
 
-    /// What can be known without running it.
-    pub fn prepare(&self, statement: &Statement) -> Result<Prepared, Failure> {
+    /// Checks a statement without executing it.
+    pub fn prepare(&self, statement: &Statement) -> Result<PreparedStatement, Failure> {
         let sql = rewrite::document(statement)?;
         let place = &statement.place;
         let prepared = self.connection.prepare(&sql).map_err(|error| outcome::failure(&error, place))?;
         if !prepared.readonly() || prepared.column_count() == 0 {
             return Err(Failure::fatal(
-                "not-a-query",
+                codes::NOT_A_QUERY,
                 format!("{place}: the statement must only read; write a select"),
             ));
         }
         if prepared.parameter_count() != 1 {
             return Err(Failure::fatal(
-                "bad-parameters",
-                format!("{place}: the statement has parameters of its own; only $keys is bound"),
+                codes::BAD_PARAMETERS,
+                format!("{place}: the statement has other parameters; $keys is the only parameter that it may use"),
             ));
         }
         let columns: Vec<String> = prepared.column_names().map(str::to_owned).collect();
@@ -89,17 +89,17 @@ impl Loader {
                 let found = columns.join(", ");
                 let name = &key.name;
                 return Err(Failure::fatal(
-                    "no-key-column",
+                    codes::NO_KEY_COLUMN,
                     format!("{place}: the result must have the key column `{name}` once; it has {found}"),
                 ));
             }
         }
         if statement.result_key.is_empty() {
-            // An edge: its page statement must hold too.
+            // The statement of an edge must also work in the form that reads one page.
             let page = rewrite::expansion(statement, columns.len())?;
             self.connection.prepare(&page).map_err(|error| outcome::failure(&error, place))?;
         }
-        Ok(Prepared { columns })
+        Ok(PreparedStatement { columns })
     }
 
     pub fn explain(&self, statement: &Statement) -> Result<Vec<String>, Failure> {
@@ -110,7 +110,7 @@ impl Loader {
             .map_err(|error| outcome::failure(&error, &statement.place))
     }
 
-    pub fn within<T>(
+    pub fn with_timeout<T>(
         &self,
         timeout: Duration,
         place: &str,
@@ -120,17 +120,17 @@ impl Loader {
         let result = work();
         self.deadline.store(0, Ordering::Relaxed);
         result.map_err(|mut failure| {
-            if failure.code == "statement-timeout" {
+            if failure.code == codes::STATEMENT_TIMEOUT {
                 failure.message = format!("{place}: the statement took longer than {timeout:?}");
             }
             failure
         })
     }
 
-    fn documents(&self, load: &Load) -> Result<Vec<Loaded>, Failure> {
+    fn documents(&self, load: &Load) -> Result<Vec<LoadResult>, Failure> {
         let statement = &*load.statement;
         let sql = rewrite::document(statement)?;
-        let mut loaded = vec![Loaded::Document(None); load.keys.len()];
+        let mut loaded = vec![LoadResult::Document(None); load.keys.len()];
         let mut places: HashMap<&str, usize> = HashMap::with_capacity(load.keys.len());
         let mut repeated = Vec::new();
         let mut batch = Batch::new();
@@ -141,7 +141,9 @@ impl Loader {
             }
             match batch.push(&statement.key, key) {
                 Ok(()) => _ = places.insert(key, n),
-                Err(why) => loaded[n] = Loaded::Rejected(Failure::reject("bad-key", format!("key `{key}`: {why}"))),
+                Err(why) => {
+                    loaded[n] = LoadResult::Rejected(Failure::reject(codes::BAD_KEY, format!("key `{key}`: {why}")));
+                }
             }
         }
         self.read(statement, &sql, &batch.finish(), &places, &mut loaded)?;
@@ -157,12 +159,15 @@ impl Loader {
         sql: &str,
         batch: &str,
         places: &HashMap<&str, usize>,
-        loaded: &mut [Loaded],
+        loaded: &mut [LoadResult],
     ) -> Result<(), Failure> {
         let failed = |error: rusqlite::Error| outcome::failure(&error, &statement.place);
         let mut prepared = self.connection.prepare_cached(sql).map_err(failed)?;
         if !prepared.readonly() {
-            return Err(Failure::fatal("not-a-query", format!("{}: the statement must only read", statement.place)));
+            return Err(Failure::fatal(
+                codes::NOT_A_QUERY,
+                format!("{}: the statement must only read", statement.place),
+            ));
         }
         let mut rows = prepared.query([batch]).map_err(failed)?;
         let mut shape = None;
@@ -170,22 +175,22 @@ impl Loader {
         while let Some(row) = rows.next().map_err(failed)? {
             let shape = match &mut shape {
                 Some(shape) => shape,
-                // Now, since the first step may have prepared the statement anew for a changed table.
-                None => shape.insert(Shape::of(statement, row)?),
+                // Read the columns now: the first step may have prepared the statement again for a changed table.
+                None => shape.insert(Shape::new(statement, row)?),
             };
             let Some(place) = shape.place(row, places, &mut key_text).map_err(failed)? else { continue };
             loaded[place] = match &loaded[place] {
-                Loaded::Document(None) => shape.document(row).map_err(failed)?,
-                _ => Loaded::Rejected(Failure::reject(
-                    "two-rows",
-                    format!("{}: two rows for key `{key_text}`; group them, or join less", statement.place),
+                LoadResult::Document(None) => shape.document(row).map_err(failed)?,
+                _ => LoadResult::Rejected(Failure::reject(
+                    codes::TWO_ROWS,
+                    format!("{}: two rows for key `{key_text}`; group them, or remove a join", statement.place),
                 )),
             };
         }
         Ok(())
     }
 
-    /// Containers that the causes lead to, one page in the order of key texts.
+    /// Returns one page of the containers of `causes`, in the order of key texts.
     pub fn expand(&self, statement: &Statement, causes: &[Key], expand: &Expand) -> Result<Vec<Key>, Failure> {
         let failed = |error: rusqlite::Error| outcome::failure(&error, &statement.place);
         let plain = rewrite::document(statement)?;
@@ -193,7 +198,7 @@ impl Loader {
         let page = rewrite::expansion(statement, columns)?;
         let mut batch = Batch::new();
         for cause in causes {
-            // A cause that is no key of its table leads nowhere.
+            // A cause that is not a valid key of its table has no containers.
             let _ = batch.push(&statement.key, cause);
         }
         let mut prepared = self.connection.prepare_cached(&page).map_err(failed)?;
@@ -206,10 +211,10 @@ impl Loader {
     }
 }
 
-/// How rows of one execution become documents.
+/// How the rows of one execution are converted to documents.
 struct Shape {
     fields: Vec<Field>,
-    /// Columns of the key, in its order.
+    /// The columns of the key, in key order.
     key: Vec<usize>,
 }
 
@@ -219,7 +224,7 @@ struct Field {
 }
 
 impl Shape {
-    fn of(statement: &Statement, row: &Row<'_>) -> Result<Shape, Failure> {
+    fn new(statement: &Statement, row: &Row<'_>) -> Result<Shape, Failure> {
         let fields: Vec<Field> = row
             .as_ref()
             .column_names()
@@ -233,12 +238,12 @@ impl Shape {
             .filter(|key| !key.is_empty())
             .ok_or_else(|| {
                 let place = &statement.place;
-                Failure::fatal("no-key-column", format!("{place}: the key's columns are not all in the result"))
+                Failure::fatal(codes::NO_KEY_COLUMN, format!("{place}: the key's columns are not all in the result"))
             })?;
         Ok(Shape { fields, key })
     }
 
-    /// Which of the asked keys the row belongs to; `key_text` holds its key afterwards.
+    /// Returns the index of the requested key that the row belongs to; `key_text` holds the row's key afterwards.
     fn place(
         &self,
         row: &Row<'_>,
@@ -264,27 +269,27 @@ impl Shape {
         Ok(places.get(key_text.as_str()).copied())
     }
 
-    fn document(&self, row: &Row<'_>) -> rusqlite::Result<Loaded> {
+    fn document(&self, row: &Row<'_>) -> rusqlite::Result<LoadResult> {
         let mut document = Map::new();
         let mut bytes = 0;
         for (n, field) in self.fields.iter().enumerate() {
             let sql = row.get_ref(n)?;
-            // Before it is copied: a row may hold far more than anyone would search.
+            // Checked before the value is copied: a row may be far larger than a document.
             bytes += value::bytes(sql);
             if bytes > DOCUMENT_BYTES_MAX {
                 let why =
                     format!("column `{}`: the document would have more than {DOCUMENT_BYTES_MAX} bytes", field.name);
-                return Ok(Loaded::Rejected(Failure::reject("output-too-large", why)));
+                return Ok(LoadResult::Rejected(Failure::reject(codes::OUTPUT_TOO_LARGE, why)));
             }
             let json = if field.is_json { value::parse_json(sql) } else { value::to_json(sql) };
             match json {
                 Ok(json) => _ = document.insert(field.name.clone(), json),
                 Err((code, why)) => {
-                    return Ok(Loaded::Rejected(Failure::reject(code, format!("column `{}`: {why}", field.name))));
+                    return Ok(LoadResult::Rejected(Failure::reject(code, format!("column `{}`: {why}", field.name))));
                 }
             }
         }
-        Ok(Loaded::Document(Some(Arc::new(Value::Object(document)))))
+        Ok(LoadResult::Document(Some(Arc::new(Value::Object(document)))))
     }
 }
 

@@ -1,31 +1,31 @@
-//! Reading the outbox: one snapshot per poll, no lock taken.
+//! Reads the outbox: one snapshot per poll, without a lock.
 //!
-//! Rows of the default priority stand in no index, so that the application's transaction writes one page less; they are
-//! found along the primary key, and a poll that has read to the table's end says so, lest the next one step over the
-//! same rows of other levels again.
+//! Rows of the default priority are in no index, so that the application's transaction writes one page less; a poll
+//! finds them by the primary key. A poll that has read to the end of the table reports that, so that the next one does
+//! not read the same rows of other levels again.
 //!
-//! Passed-over rows are skipped while stepping, before anything of them is copied, and a poll looks at a bounded
-//! number of them; how far it came is told in `looked_to`. Rows whose `dedupe` mark is stored are repeats of what is
-//! done: they are never given out, and the writer removes them.
+//! A row to skip is skipped before any of it is copied, and a poll reads a bounded number of them; `looked_to` reports
+//! how far it has read. A row whose `dedupe` mark is stored repeats a done event: it is never returned, and the writer
+//! removes it.
 
 use hashbrown::HashSet;
 use honeyflow_event::{Event, EventId, PRIORITY_DEFAULT, PRIORITY_LEVELS};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Names, Poll, Polled,
-    poll::{PassedOver, Sweep},
+    Names, Poll, PollReply,
+    poll::{SkipRule, Sweep},
 };
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::{
     outcome, recover,
-    row::{self, COLUMNS, Head, Read},
+    row::{self, COLUMNS, Head, RowContent},
     write,
 };
 
-/// Rows of one level that a poll steps over at most; a sweep has no such limit.
+/// The maximum number of rows of one level that a poll reads; a sweep has no such limit.
 const LOOK_MAX: u32 = 20_000;
-/// Payloads of one poll; the rest is left for the next.
+/// The maximum number of payload bytes in one poll; the next poll reads the remaining rows.
 const POLL_BYTES_MAX: usize = 32 << 20;
 
 pub(crate) struct Poller {
@@ -34,7 +34,7 @@ pub(crate) struct Poller {
     texts: Texts,
 }
 
-/// Statements in full, so that the cache finds them without their being put together for each poll.
+/// The complete texts of the statements, so that they are not formatted again for each poll.
 struct Texts {
     level: String,
     default_level: String,
@@ -43,21 +43,21 @@ struct Texts {
     sweep: String,
 }
 
-/// What one poll has come to so far.
+/// The result of one poll.
 #[derive(Default)]
-pub(crate) struct Gathered {
-    pub polled: Polled,
-    /// Rows that only repeat what is done.
+pub(crate) struct PollOutcome {
+    pub polled: PollReply,
+    /// Rows that only repeat a done event.
     pub repeats: Vec<EventId>,
     bytes: usize,
 }
 
-/// What a row was found to be.
-enum Seen {
-    PassedOver,
+/// What a poll does with a row.
+enum RowVerdict {
+    Skipped,
     Taken(Event),
-    /// Named to the engine or to the writer.
-    Named,
+    /// The row is only listed: as unreadable for the engine, or as a repeat for the writer.
+    Listed,
 }
 
 impl Poller {
@@ -91,7 +91,7 @@ impl Poller {
         &mut self.connection
     }
 
-    pub fn poll(&mut self, poll: &Poll) -> Result<Gathered, Failure> {
+    pub fn poll(&mut self, poll: &Poll) -> Result<PollOutcome, Failure> {
         let result = self.snapshot(poll);
         if !self.connection.is_autocommit() {
             let _ = self.connection.prepare_cached("rollback").and_then(|mut end| end.execute([]));
@@ -99,36 +99,36 @@ impl Poller {
         result.map_err(|error| outcome::failure(&error, "poll"))
     }
 
-    fn snapshot(&mut self, poll: &Poll) -> rusqlite::Result<Gathered> {
+    fn snapshot(&mut self, poll: &Poll) -> rusqlite::Result<PollOutcome> {
         let Poller { connection, names, texts } = self;
         connection.prepare_cached("begin")?.execute([])?;
-        let mut gathered = Gathered::default();
+        let mut gathered = PollOutcome::default();
         gathered.polled.store_ms = write::now_ms(connection)?;
         gathered.polled.schema_version =
             connection.prepare_cached("pragma schema_version")?.query_row([], |row| row.get(0))?;
-        let mut look = Look { connection, names, poll, gathered };
+        let mut scan = PollScan { connection, names, poll, gathered };
         match &poll.sweep {
-            Some(sweep) => look.sweep(&texts.sweep, sweep)?,
-            None => look.levels(texts)?,
+            Some(sweep) => scan.sweep(&texts.sweep, sweep)?,
+            None => scan.levels(texts)?,
         }
-        look.gathered.polled.events.sort_by_key(|event| (event.priority, event.id));
-        look.newest(&texts.newest)?;
-        look.next_due()?;
-        look.gathered.polled.resumed = recover::resumed(connection, &look.gathered.polled.events)?;
-        Ok(look.gathered)
+        scan.gathered.polled.events.sort_by_key(|event| (event.priority, event.id));
+        scan.newest(&texts.newest)?;
+        scan.next_due()?;
+        scan.gathered.polled.resumed = recover::resumed(connection, &scan.gathered.polled.events)?;
+        Ok(scan.gathered)
     }
 }
 
-/// One poll under way.
-struct Look<'p> {
+/// A poll in progress.
+struct PollScan<'p> {
     connection: &'p Connection,
     names: &'p mut Names,
     poll: &'p Poll,
-    gathered: Gathered,
+    gathered: PollOutcome,
 }
 
-impl Look<'_> {
-    /// Due rows have waited long enough: they get up to half of a level's room, and what the others leave of it.
+impl PollScan<'_> {
+    /// Reads all levels. Due rows get up to half of a level's room, plus the room that the other rows do not use.
     fn levels(&mut self, texts: &Texts) -> rusqlite::Result<()> {
         let poll = self.poll;
         self.gathered.polled.looked_to = poll.levels.map(|level| level.after);
@@ -148,8 +148,8 @@ impl Look<'_> {
             count[level] += 1;
             count[level] <= room[level]
         };
-        self.step(&texts.due, parameters, has_room, |_, _, seen| {
-            if let Seen::Taken(event) = seen {
+        self.step(&texts.due, parameters, has_room, |_, _, verdict| {
+            if let RowVerdict::Taken(event) = verdict {
                 due[usize::from(event.priority)].push(event);
                 left -= 1;
             }
@@ -168,11 +168,11 @@ impl Look<'_> {
                     if is_default { &texts.default_level } else { &texts.level },
                     parameters,
                     |_| true,
-                    |polled, id, seen| {
+                    |polled, id, verdict| {
                         looked += 1;
                         polled.looked_to[level] = id;
-                        room_left -= usize::from(!matches!(seen, Seen::PassedOver));
-                        if let Seen::Taken(event) = seen {
+                        room_left -= usize::from(!matches!(verdict, RowVerdict::Skipped));
+                        if let RowVerdict::Taken(event) = verdict {
                             taken.push(event);
                         }
                         room_left > 0
@@ -204,16 +204,16 @@ impl Look<'_> {
         }
         let store_ms = self.gathered.polled.store_ms;
         let parameters = params![payload_max(self.poll), self.poll.shard, sweep.from, sweep.to, store_ms];
-        // Both run upwards: a known row is found by moving on, not by searching.
+        // Both lists are ascending, so a known row is found by advancing, not by searching.
         let mut known = sweep.known.iter().copied().peekable();
         let is_unknown = |head: &Head<'_>| {
             while known.next_if(|id| *id < head.id).is_some() {}
             known.peek() != Some(&head.id)
         };
         let mut found = Vec::new();
-        self.step(text, parameters, is_unknown, |_, _, seen| {
-            room_left -= u32::from(!matches!(seen, Seen::PassedOver));
-            if let Seen::Taken(event) = seen {
+        self.step(text, parameters, is_unknown, |_, _, verdict| {
+            room_left -= u32::from(!matches!(verdict, RowVerdict::Skipped));
+            if let RowVerdict::Taken(event) = verdict {
                 found.push(event);
             }
             room_left > 0
@@ -222,7 +222,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Rows at or below a level's position have been seen: only fresh ones are worth the room.
+    /// Reads the newest rows. Earlier polls have read the rows at or below a level's position, so only rows above it
+    /// are taken.
     fn newest(&mut self, text: &str) -> rusqlite::Result<()> {
         let poll = self.poll;
         let mut room_left = poll.newest;
@@ -236,8 +237,8 @@ impl Look<'_> {
         let look_max = room_left.saturating_mul(2).max(1_000);
         let parameters = params![payload_max(poll), poll.shard, look_max];
         let mut found = Vec::new();
-        self.step(text, parameters, is_fresh, |_, id, seen| {
-            if let Seen::Taken(event) = seen {
+        self.step(text, parameters, is_fresh, |_, id, verdict| {
+            if let RowVerdict::Taken(event) = verdict {
                 room_left -= 1;
                 found.push(event);
             }
@@ -263,22 +264,22 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Steps through rows until `visit` has enough; whether it came to the end. A row that is not `wanted` counts as
-    /// passed over.
+    /// Reads rows until `visit` returns false; returns whether it reached the end. A row that is not `wanted` is
+    /// skipped.
     fn step<P: Params>(
         &mut self,
         text: &str,
         parameters: P,
         mut wanted: impl FnMut(&Head<'_>) -> bool,
-        mut visit: impl FnMut(&mut Polled, EventId, Seen) -> bool,
+        mut visit: impl FnMut(&mut PollReply, EventId, RowVerdict) -> bool,
     ) -> rusqlite::Result<bool> {
         let mut statement = self.connection.prepare_cached(text)?;
         let mut rows = statement.query(parameters)?;
         while let Some(row) = rows.next()? {
             let head = row::head(row)?;
             let passed_over = self.poll.passed_over.iter().any(|passed_over| covers(passed_over, &head));
-            let seen = if passed_over || !wanted(&head) { Seen::PassedOver } else { self.take(row, &head)? };
-            let enough = !visit(&mut self.gathered.polled, head.id, seen);
+            let verdict = if passed_over || !wanted(&head) { RowVerdict::Skipped } else { self.take(row, &head)? };
+            let enough = !visit(&mut self.gathered.polled, head.id, verdict);
             if enough || self.gathered.bytes >= POLL_BYTES_MAX {
                 return Ok(false);
             }
@@ -286,23 +287,23 @@ impl Look<'_> {
         Ok(true)
     }
 
-    fn take(&mut self, row: &Row<'_>, head: &Head<'_>) -> rusqlite::Result<Seen> {
+    fn take(&mut self, row: &Row<'_>, head: &Head<'_>) -> rusqlite::Result<RowVerdict> {
         let read = row::read(row, self.names, self.poll.payload_bytes_max)?;
         Ok(match read {
-            Read::Event(event) if head.dedupe.is_some() && self.is_done(&event)? => {
+            RowContent::Event(event) if head.dedupe.is_some() && self.is_done(&event)? => {
                 self.gathered.repeats.push(event.id);
-                Seen::Named
+                RowVerdict::Listed
             }
-            Read::Event(event) => {
+            RowContent::Event(event) => {
                 self.gathered.bytes += event.payload.as_ref().map_or(0, |payload| payload.len());
-                Seen::Taken(event)
+                RowVerdict::Taken(event)
             }
-            Read::Unreadable(oversized) => {
-                // Seen twice by a poll that also looks at the newest.
+            RowContent::Unreadable(oversized) => {
+                // A poll that also reads the newest rows can read a row twice.
                 if !self.gathered.polled.oversized.contains(&oversized) {
                     self.gathered.polled.oversized.push(oversized);
                 }
-                Seen::Named
+                RowVerdict::Listed
             }
         })
     }
@@ -317,7 +318,7 @@ impl Look<'_> {
     }
 }
 
-fn covers(passed_over: &PassedOver, head: &Head<'_>) -> bool {
+fn covers(passed_over: &SkipRule, head: &Head<'_>) -> bool {
     &*passed_over.entity == head.entity && passed_over.workflow.as_deref() == head.workflow
 }
 

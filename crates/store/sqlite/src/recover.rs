@@ -1,4 +1,4 @@
-//! What a new owner needs to go on where the last one stopped.
+//! Reads what a new owner needs to continue where the last owner stopped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,22 +6,22 @@ use hashbrown::HashSet;
 use honeyflow_event::{Event, EventId, Stamp};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Recovered, Settled,
-    write::{Charged, Checkpoint, Checkpointed, Pause},
+    RecoveredState, RunKey,
+    write::{Checkpoint, CheckpointOutcome, Pause, StoredFailure},
 };
 use rusqlite::{Connection, Row, params};
 
-use crate::{outcome, write};
+use crate::{codes, outcome, write};
 
-pub(crate) fn recover(connection: &mut Connection, shard: u16) -> Result<Recovered, Failure> {
+pub(crate) fn recover(connection: &mut Connection, shard: u16) -> Result<RecoveredState, Failure> {
     read(connection, shard).map_err(|error| outcome::failure(&error, "recover"))
 }
 
-fn read(connection: &mut Connection, shard: u16) -> rusqlite::Result<Recovered> {
+fn read(connection: &mut Connection, shard: u16) -> rusqlite::Result<RecoveredState> {
     let snapshot = connection.transaction()?;
     let store_ms = write::now_ms(&snapshot)?;
-    let mut recovered = Recovered { paused: paused(&snapshot)?, store_ms, ..Recovered::default() };
-    // There is one shard; everything is its.
+    let mut recovered = RecoveredState { paused: paused(&snapshot)?, store_ms, ..RecoveredState::default() };
+    // There is only shard 0; it owns everything.
     if shard == 0 {
         recovered.failures = failures(&snapshot, store_ms, u32::MAX)?;
         recovered.checkpoints = checkpoints(&snapshot)?;
@@ -29,7 +29,7 @@ fn read(connection: &mut Connection, shard: u16) -> rusqlite::Result<Recovered> 
     Ok(recovered)
 }
 
-pub(crate) fn failures(connection: &Connection, now_ms: i64, limit: u32) -> rusqlite::Result<Vec<Charged>> {
+pub(crate) fn failures(connection: &Connection, now_ms: i64, limit: u32) -> rusqlite::Result<Vec<StoredFailure>> {
     connection
         .prepare_cached(
             "select tenant, entity, entity_key, workflow, step, instance, attempts, ready_at, failure
@@ -37,7 +37,7 @@ pub(crate) fn failures(connection: &Connection, now_ms: i64, limit: u32) -> rusq
         )?
         .query_map([limit], |row| {
             let due_in = row.get::<_, i64>(7)?.saturating_sub(now_ms).max(0).cast_unsigned();
-            Ok(Charged {
+            Ok(StoredFailure {
                 run: run(row)?,
                 step: row.get(4)?,
                 index: row.get(5)?,
@@ -64,7 +64,7 @@ fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Checkpoint>> {
         .collect()
 }
 
-/// What was kept for the runs of rows that are for one workflow alone; nearly always there is nothing.
+/// Returns the checkpoints of runs whose rows are for one workflow alone; nearly always there are none.
 pub(crate) fn resumed(connection: &Connection, events: &[Event]) -> rusqlite::Result<Vec<Checkpoint>> {
     if events.iter().all(|event| event.workflow.is_none())
         || !connection.prepare_cached("select 1 from honeyflow_checkpoint where parked = 0 limit 1")?.exists([])?
@@ -81,7 +81,7 @@ pub(crate) fn resumed(connection: &Connection, events: &[Event]) -> rusqlite::Re
         let rows = statement.query_map(params![event.tenant, event.entity, event.key, event.workflow], checkpoint)?;
         for kept in rows {
             let kept = kept?;
-            // Once, though several rows form one run.
+            // Each checkpoint once, although several rows may form one run.
             if kept.covers.first() == Some(&event.id) && kept.covers.iter().all(|id| there.contains(id)) {
                 resumed.push(kept);
             }
@@ -95,11 +95,11 @@ fn checkpoint(row: &Row<'_>) -> rusqlite::Result<Checkpoint> {
     let outcome = match row.get_ref(11)?.as_str()? {
         "done" => {
             let document = output.as_deref().and_then(|text| serde_json::from_str(text).ok());
-            Checkpointed::Done(document.map(Arc::new))
+            CheckpointOutcome::Done(document.map(Arc::new))
         }
-        "failed" => Checkpointed::Failed(failure(output.as_deref().unwrap_or_default())),
-        "until" => Checkpointed::Until(output.and_then(|text| text.parse().ok()).unwrap_or(0)),
-        _ => Checkpointed::Skipped,
+        "failed" => CheckpointOutcome::Failed(failure(output.as_deref().unwrap_or_default())),
+        "until" => CheckpointOutcome::Until(output.and_then(|text| text.parse().ok()).unwrap_or(0)),
+        _ => CheckpointOutcome::Skipped,
     };
     Ok(Checkpoint {
         run: run(row)?,
@@ -111,7 +111,7 @@ fn checkpoint(row: &Row<'_>) -> rusqlite::Result<Checkpoint> {
         attempt: row.get(9)?,
         stamp: Stamp(row.get::<_, i64>(10)?.cast_unsigned()),
         outcome,
-        // Stored with the checkpoint: they are events by now.
+        // The emitted events were stored with the checkpoint.
         emit: Vec::new(),
     })
 }
@@ -125,11 +125,11 @@ pub(crate) fn paused(connection: &Connection) -> rusqlite::Result<Vec<Pause>> {
         .collect()
 }
 
-fn run(row: &Row<'_>) -> rusqlite::Result<Settled> {
-    Ok(Settled { tenant: row.get(0)?, entity: row.get(1)?, key: row.get(2)?, workflow: row.get(3)? })
+fn run(row: &Row<'_>) -> rusqlite::Result<RunKey> {
+    Ok(RunKey { tenant: row.get(0)?, entity: row.get(1)?, key: row.get(2)?, workflow: row.get(3)? })
 }
 
-/// As we wrote it; whatever cannot be read any more is still a failure.
+/// Parses a stored failure. A text that cannot be parsed becomes a failure with that text as its message.
 fn failure(text: &str) -> Failure {
-    serde_json::from_str(text).unwrap_or_else(|_| Failure::reject("unreadable-row", text))
+    serde_json::from_str(text).unwrap_or_else(|_| Failure::reject(codes::UNREADABLE_ROW, text))
 }

@@ -1,17 +1,17 @@
-//! `$keys` for SQLite: a parenthesised select over `json_each(?1)`, so `in $keys` and `join $keys k` both work and any
-//! number of keys is one bound value.
+//! Rewrites `$keys` for SQLite: a parenthesised select over `json_each(?1)`, so `in $keys` and `join $keys k` both
+//! work, and any number of keys needs one bound value.
 
 use honeyflow_event::key;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{KeyColumn, KeyType, Statement, keys};
 
-/// The document statement, ready to be prepared.
+/// Returns the document statement with `$keys` rewritten, ready to be prepared.
 pub(crate) fn document(statement: &Statement) -> Result<String, Failure> {
     keys::rewrite(statement, &row_set(&statement.key))
 }
 
-/// The edge statement, one page of it: key texts above `?2`, distinct and in order of their bytes.
-/// `columns` is how many the statement has: every one is a part of the container's key.
+/// Returns the edge statement for one page: the distinct key texts above `?2`, in the order of their bytes.
+/// `columns` is the number of the statement's columns; each column is a part of the container's key.
 pub(crate) fn expansion(statement: &Statement, columns: usize) -> Result<String, Failure> {
     let reached = keys::rewrite(statement, &row_set(&statement.key))?;
     let names: Vec<String> = (1..=columns).map(|n| format!("part{n}")).collect();
@@ -25,7 +25,7 @@ pub(crate) fn expansion(statement: &Statement, columns: usize) -> Result<String,
     let key_text = names.iter().map(part_text).collect::<Vec<_>>().join(" || '|' || ");
     let present = names.iter().map(|name| format!("{name} is not null")).collect::<Vec<_>>().join(" and ");
     let names = names.join(", ");
-    // Collations are named, since a cast keeps that of its column.
+    // The collation is explicit, because a cast keeps that of its column.
     Ok(format!(
         "with reached({names}) as ({reached}\n), keyed(key) as (select ({key_text}) collate binary from reached where {present})
          select distinct key collate binary from keyed where ?2 is null or key collate binary > ?2
@@ -55,7 +55,7 @@ pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The keys as the JSON that `json_each` reads: integers as integers, text as text, blobs as hex.
+/// The keys of a batch as the JSON that `json_each` reads: integers as integers, text as text, blobs as hex.
 #[derive(Default)]
 pub(crate) struct Batch {
     json: String,
@@ -66,7 +66,7 @@ impl Batch {
         Batch { json: "[".to_owned() }
     }
 
-    /// Adds a key; an error says what is wrong with it, and nothing is added.
+    /// Adds a key, or adds nothing and returns what is wrong with it.
     pub fn push(&mut self, columns: &[KeyColumn], key: &str) -> Result<(), String> {
         let mark = self.json.len();
         if mark > 1 {
@@ -97,7 +97,7 @@ impl Batch {
 
     fn part(&mut self, column: &KeyColumn, part: &str) -> Result<(), String> {
         match column.kind {
-            // Written back and compared: `042` and `+42` are other texts of a number and name no row.
+            // The number is formatted again and compared: `042` and `+42` are other texts of 42, and no row has them.
             KeyType::Integer => match part.parse::<i64>() {
                 Ok(integer) if part == integer.to_string() => self.json.push_str(part),
                 _ => return Err(format!("`{part}` is not an integer in decimal, as {} has", column.name)),

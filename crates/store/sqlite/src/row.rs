@@ -1,28 +1,28 @@
-//! Outbox rows as events.
+//! Reads outbox rows as events.
 //!
-//! Rows may have been written by hand in any language. What does not fit our types is bent where that cannot hurt
-//! (a priority out of range); a row of unknown kind is named to the engine, which sets it aside.
+//! Any program may write rows. A value that does not fit our types is corrected if that is harmless (a priority out of
+//! range); a row of unknown kind is reported to the engine, which parks it.
 
 use honeyflow_event::{Event, EventId, Kind, PRIORITY_LEVELS};
-use honeyflow_store::{Names, poll::Oversized};
+use honeyflow_store::{Names, poll::UnreadRow};
 use rusqlite::{Row, types::ValueRef};
 
 use crate::capture;
 
-/// Selected in this order; `?1` is the largest payload that is read.
+/// The columns in the order in which [`read`] reads them; `?1` is the size in bytes of the largest payload to read.
 pub(crate) const COLUMNS: &str = "id, entity, workflow, dedupe, format, kind, tenant, entity_key, priority, created_at,
   traceparent, root, octet_length(payload), case when octet_length(payload) <= ?1 then cast(payload as text) end";
 
-/// Payloads that capture has written by triggers of SQLite.
+/// The format of payloads that SQLite triggers have written.
 const FORMAT_CAPTURED: i64 = 2;
 
-pub(crate) enum Read {
+pub(crate) enum RowContent {
     Event(Event),
-    /// Too large, or of a kind that this binary does not know.
-    Unreadable(Oversized),
+    /// The row is too large, or of a kind that this binary does not know.
+    Unreadable(UnreadRow),
 }
 
-/// What a poll looks at before it reads the rest.
+/// The columns that a poll checks before it reads the others.
 pub(crate) struct Head<'r> {
     pub id: EventId,
     pub priority: u8,
@@ -41,7 +41,7 @@ pub(crate) fn head<'r>(row: &'r Row<'_>) -> rusqlite::Result<Head<'r>> {
     })
 }
 
-pub(crate) fn read(row: &Row<'_>, names: &mut Names, payload_bytes_max: u64) -> rusqlite::Result<Read> {
+pub(crate) fn read(row: &Row<'_>, names: &mut Names, payload_bytes_max: u64) -> rusqlite::Result<RowContent> {
     let id = row.get(0)?;
     let bytes = match row.get_ref(12)? {
         ValueRef::Integer(bytes) => Some(bytes.cast_unsigned()),
@@ -49,24 +49,24 @@ pub(crate) fn read(row: &Row<'_>, names: &mut Names, payload_bytes_max: u64) -> 
     };
     let kind = text(row.get_ref(5)?).and_then(kind);
     let (Some(kind), false) = (kind, bytes.is_some_and(|bytes| bytes > payload_bytes_max)) else {
-        return Ok(Read::Unreadable(Oversized { id, bytes: bytes.unwrap_or(0) }));
+        return Ok(RowContent::Unreadable(UnreadRow { id, bytes: bytes.unwrap_or(0) }));
     };
     let format = integer(row.get_ref(4)?).unwrap_or(1);
     let payload = text(row.get_ref(13)?);
     let payload = match payload {
         Some(captured) if format == FORMAT_CAPTURED => match capture::payload::decode(captured) {
             Ok(json) => Some(json.into()),
-            Err(_) => return Ok(Read::Unreadable(Oversized { id, bytes: bytes.unwrap_or(0) })),
+            Err(_) => return Ok(RowContent::Unreadable(UnreadRow { id, bytes: bytes.unwrap_or(0) })),
         },
         plain => plain.map(Into::into),
     };
     let key = match row.get_ref(7)? {
-        // A typeless literal: `values ('book', 42)` keeps its digits through the column's text affinity.
+        // The column's text affinity keeps the digits of a number: `values ('book', 42)`.
         ValueRef::Text(bytes) => String::from_utf8_lossy(bytes).into(),
         ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes).into(),
         _ => "".into(),
     };
-    Ok(Read::Event(Event {
+    Ok(RowContent::Event(Event {
         id,
         format: format.try_into().unwrap_or(u16::MAX),
         kind,

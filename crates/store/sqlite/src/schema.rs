@@ -1,67 +1,67 @@
-//! Our tables in the application's database, made by numbered migrations.
+//! Honeyflow's tables in the application's database, created by numbered migrations.
 //!
-//! Each migration is one transaction, its number stands in `honeyflow_meta`. The application's own SQLite may be as old
-//! as 3.35 and has to be able to insert into these tables, so they use nothing newer.
+//! Each migration is one transaction; `honeyflow_meta` stores its number. The application's own SQLite may be as old as
+//! 3.35 and must be able to insert into these tables, so they use nothing newer.
 
 use honeyflow_runtime::Failure;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use uuid::Uuid;
 
-use crate::outcome;
+use crate::{codes, outcome};
 
 /// The clock of the database: milliseconds since 1970.
 pub(crate) const NOW_MS: &str = "cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer)";
 
-/// On SQLite there is one writer, so there is one shard.
+/// SQLite has one writer, so there is one shard.
 pub const SHARDS: u16 = 1;
 
 const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql")];
 
-/// What `honeyflow_meta` says of an installed store.
+/// The content of `honeyflow_meta`: the installation of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Installed {
+pub struct Installation {
     pub install_id: Uuid,
     pub version: u32,
     pub shards: u16,
 }
 
-/// Number of the newest migration this binary knows.
+/// Returns the number of the newest migration that this binary knows.
 pub fn version() -> u32 {
     u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
 }
 
-/// The migrations as SQL, for `--print`.
+/// Returns the migrations as SQL, for `--print`.
 pub fn ddl() -> String {
     MIGRATIONS.concat()
 }
 
-/// What is installed; a schema newer than this binary is refused.
-pub fn installed(connection: &Connection) -> Result<Option<Installed>, Failure> {
+/// Returns the installation; refuses a schema that is newer than this binary.
+pub fn installed(connection: &Connection) -> Result<Option<Installation>, Failure> {
     let installed = read(connection).map_err(|error| outcome::failure(&error, "read honeyflow_meta"))?;
-    if let Some(Installed { version: found, .. }) = &installed
+    if let Some(Installation { version: found, .. }) = &installed
         && *found > version()
     {
         return Err(Failure::fatal(
-            "schema-too-new",
+            codes::SCHEMA_TOO_NEW,
             format!("the tables have version {found}, this binary knows {}; use a newer honeyflow", version()),
         ));
     }
     Ok(installed)
 }
 
-/// Brings the tables to the newest version; without effect if they are.
-pub fn migrate(connection: &mut Connection) -> Result<Installed, Failure> {
+/// Migrates the tables to the newest version. It has no effect if they already are.
+pub fn migrate(connection: &mut Connection) -> Result<Installation, Failure> {
     let from = installed(connection)?.map_or(0, |installed| installed.version);
     for (number, migration) in (1..).zip(MIGRATIONS).skip(usize::try_from(from).unwrap_or(usize::MAX)) {
         apply(connection, number, migration)
             .map_err(|error| outcome::failure(&error, format_args!("migrate the tables to version {number}")))?;
     }
-    installed(connection)?.ok_or_else(|| Failure::retry("store-error", "the tables are gone again after a migration"))
+    installed(connection)?.ok_or_else(|| Failure::retry(codes::STORE_ERROR, "the tables disappeared after a migration"))
 }
 
 fn apply(connection: &mut Connection, number: u32, migration: &str) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Someone else may have been first while we waited for the lock.
+    // Another node may have been first while this one waited for the lock.
     if read(&transaction)?.map_or(0, |installed| installed.version) >= number {
         return Ok(());
     }
@@ -76,7 +76,7 @@ fn apply(connection: &mut Connection, number: u32, migration: &str) -> rusqlite:
     transaction.commit()
 }
 
-fn read(connection: &Connection) -> rusqlite::Result<Option<Installed>> {
+fn read(connection: &Connection) -> rusqlite::Result<Option<Installation>> {
     let exists = connection
         .prepare("select 1 from sqlite_master where type = 'table' and name = 'honeyflow_meta'")?
         .exists([])?;
@@ -91,5 +91,5 @@ fn read(connection: &Connection) -> rusqlite::Result<Option<Installed>> {
     let Some(version) = value("schema")?.and_then(|text| text.parse().ok()) else { return Ok(None) };
     let install_id = value("install")?.and_then(|text| text.parse().ok()).unwrap_or(Uuid::nil());
     let shards = value("shards")?.and_then(|text| text.parse().ok()).unwrap_or(SHARDS);
-    Ok(Some(Installed { install_id, version, shards }))
+    Ok(Some(Installation { install_id, version, shards }))
 }

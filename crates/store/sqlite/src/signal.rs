@@ -1,11 +1,11 @@
-//! Events kept for those who will wait for them. What has run out is removed with the other old rows, and not given out
-//! before that.
+//! Signals: stored events for which a run waits, or may wait later. Expired signals are not returned; the removal of
+//! expired rows deletes them.
 
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Event, Target};
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Signal, Wanted};
+use honeyflow_store::{Signal, SignalQuery};
 use rusqlite::{Connection, Row, params};
 
 use crate::{append, outcome, row, write};
@@ -37,14 +37,14 @@ pub(crate) fn put(
     Ok(())
 }
 
-pub(crate) fn find(connection: &Connection, wanted: &[Wanted]) -> Result<Vec<Vec<Signal>>, Failure> {
+pub(crate) fn find(connection: &Connection, wanted: &[SignalQuery]) -> Result<Vec<Vec<Signal>>, Failure> {
     let found = write::now_ms(connection)
         .and_then(|now_ms| wanted.iter().map(|wanted| find_one(connection, wanted, now_ms)).collect());
     found.map_err(|error| outcome::failure(&error, "look for signals"))
 }
 
-fn find_one(connection: &Connection, wanted: &Wanted, now_ms: i64) -> rusqlite::Result<Vec<Signal>> {
-    let Wanted { tenant, name, key, since_ms, after, limit } = wanted;
+fn find_one(connection: &Connection, wanted: &SignalQuery, now_ms: i64) -> rusqlite::Result<Vec<Signal>> {
+    let SignalQuery { tenant, name, key, since_ms, after, limit } = wanted;
     let read = |row: &Row<'_>| {
         let event = Event {
             id: row.get(2)?,

@@ -1,19 +1,19 @@
-//! Removes what has run out: marks of done events, signals, old history, versions that nobody names. Little by little, and only if there is some,
-//! so that an idle database is not written to.
+//! Removes expired rows: marks of done events, signals, old history, and definition versions that nothing uses. It
+//! works in small batches, and writes only if there are expired rows, so that an idle database is not written to.
 
 use rusqlite::{Connection, params};
 
 use crate::{definition, planted, write};
 
 const HISTORY_MAX: i64 = 10_000;
-/// So many at a time, each in a transaction of its own: the application writes to the same file.
+/// The maximum number of rows per statement, each in its own transaction: the application writes to the same file.
 const ROWS_MAX: u32 = 1_000;
 
-/// Whether there may be more.
+/// Removes one batch; returns whether there may be more.
 pub(crate) fn run_once(connection: &mut Connection) -> bool {
     remove(connection).unwrap_or_else(|error| {
-        // Not installed yet, or busy: the next time will do.
-        tracing::debug!(%error, "old rows could not be removed");
+        // Not installed yet, or busy: the next call retries.
+        tracing::debug!(%error, "failed to remove expired rows");
         false
     })
 }
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
     use crate::schema;
 
-    /// Whether what is parked, waits or was begun is left when everything that can run out has.
-    fn keeps_what_is_not_over() -> bool {
+    /// Removes expired rows and returns whether the parked entry, the checkpoint and the waiting row still exist.
+    fn keeps_unfinished_rows() -> bool {
         let mut connection = Connection::open_in_memory().unwrap();
         schema::migrate(&mut connection).unwrap();
         connection
@@ -75,18 +75,18 @@ mod tests {
             let count = format!("select count(*) from honeyflow_{table}");
             connection.query_row(&count, [], |row| row.get(0)).unwrap()
         };
-        assert_eq!(left("dedupe"), 0, "it did tidy up");
+        assert_eq!(left("dedupe"), 0, "the expired row was removed");
         ["parked", "checkpoint", "outbox"].iter().all(|table| left(table) == 1)
     }
 
     /// RL-18, F66
     #[test]
-    fn rl_18_only_what_is_over_is_removed() {
-        assert!(keeps_what_is_not_over());
+    fn rl_18_only_expired_rows_are_removed() {
+        assert!(keeps_unfinished_rows());
     }
 
     #[test]
-    fn more_than_fits_into_one_round_goes_in_several() {
+    fn more_rows_than_one_batch_are_removed_in_several() {
         let mut connection = Connection::open_in_memory().unwrap();
         schema::migrate(&mut connection).unwrap();
         connection
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn rl_43_a_retention_that_takes_parked_rows_is_found() {
         planted::plant(Some("PB-30"));
-        let kept = keeps_what_is_not_over();
+        let kept = keeps_unfinished_rows();
         planted::plant(None);
         assert!(!kept);
     }

@@ -1,27 +1,29 @@
-//! SQL values as JSON and as key text, the same on every database: integers exact, reals in one canonical form,
-//! blobs in base64. What JSON cannot hold is refused for that row alone.
+//! Converts SQL values to JSON and to key text, the same on every database: integers exact, reals in one canonical
+//! form, blobs in base64. A value that JSON cannot represent is refused for its row alone.
 
 use honeyflow_event::document::canonical_number;
 use rusqlite::types::ValueRef;
 use serde_json::Value;
 
-/// Why a value has no JSON: code and what is wrong.
-pub(crate) type Unfit = (&'static str, String);
+use crate::codes;
 
-pub(crate) fn to_json(value: ValueRef<'_>) -> Result<Value, Unfit> {
+/// Why a value cannot be JSON: a code and a message.
+pub(crate) type ValueError = (&'static str, String);
+
+pub(crate) fn to_json(value: ValueRef<'_>) -> Result<Value, ValueError> {
     Ok(match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(integer) => integer.into(),
         ValueRef::Real(real) => match canonical_number(real) {
             Some(number) => Value::Number(number),
-            None => return Err(("not-a-number", format!("{real} has no JSON"))),
+            None => return Err((codes::NOT_A_NUMBER, format!("{real} has no JSON"))),
         },
         ValueRef::Text(bytes) => Value::String(text(bytes)?.to_owned()),
         ValueRef::Blob(bytes) => Value::String(base64(bytes)),
     })
 }
 
-/// What it takes in memory beyond a number.
+/// Returns the number of bytes of a text or blob; 0 for other values.
 pub(crate) fn bytes(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
@@ -29,23 +31,24 @@ pub(crate) fn bytes(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// A column that holds JSON text.
-pub(crate) fn parse_json(value: ValueRef<'_>) -> Result<Value, Unfit> {
+/// Parses the value of a column that holds JSON text.
+pub(crate) fn parse_json(value: ValueRef<'_>) -> Result<Value, ValueError> {
     match value {
         ValueRef::Text(bytes) => {
-            serde_json::from_str(text(bytes)?).map_err(|error| ("bad-json", format!("no JSON: {error}")))
+            serde_json::from_str(text(bytes)?).map_err(|error| (codes::BAD_JSON, format!("no JSON: {error}")))
         }
-        // A number or null is JSON by itself; `json(…)` of SQLite may also give a blob, which is not text.
-        ValueRef::Blob(_) => Err(("bad-json", "no JSON: a blob".to_owned())),
+        // A number or null is JSON by itself; SQLite's `json(…)` may also return a blob, which is not text.
+        ValueRef::Blob(_) => Err((codes::BAD_JSON, "no JSON: a blob".to_owned())),
         plain => to_json(plain),
     }
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Unfit> {
-    std::str::from_utf8(bytes).map_err(|error| ("invalid-utf8", format!("no UTF-8: {error}")))
+fn text(bytes: &[u8]) -> Result<&str, ValueError> {
+    std::str::from_utf8(bytes).map_err(|error| (codes::INVALID_UTF8, format!("no UTF-8: {error}")))
 }
 
-/// Adds the key text of one part; false if it has none (NULL: no row has that key; REAL: refused when checked).
+/// Adds the key text of one part; returns false if the value has none (NULL: no row has that key; REAL: the check of
+/// the key's type refuses it).
 pub(crate) fn push_key_text(key: &mut String, value: ValueRef<'_>) -> bool {
     use std::fmt::Write;
     match value {
@@ -82,7 +85,7 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// With padding, as RFC 4648 has it.
+/// Encodes with padding, as in RFC 4648.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_cannot_hold_is_refused() {
+    fn a_value_that_json_cannot_represent_is_refused() {
         assert_eq!(to_json(ValueRef::Integer(i64::MIN)).unwrap().to_string(), "-9223372036854775808");
         assert_eq!(to_json(ValueRef::Real(3.0)).unwrap().to_string(), "3");
         assert_eq!(to_json(ValueRef::Real(f64::INFINITY)).unwrap_err().0, "not-a-number");

@@ -1,20 +1,20 @@
-//! Fenced writes: the fence is compared first, in the transaction that writes. Every operation may be repeated.
+//! Executes fenced writes: it compares the fence first, in the same transaction. Every operation is idempotent.
 
 use honeyflow_event::EventId;
 use honeyflow_hive::{Fence, contract, fence};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_store::{
-    Op, Reply, Settled, Write,
-    write::{Checkpoint, Checkpointed, FanOut, History, Parked},
+    Op, Reply, RunKey, Write,
+    write::{Checkpoint, CheckpointOutcome, FanOut, History, ParkRequest},
 };
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::{
     append::{self, DEDUPE_MS},
-    large, outcome, planted, row, schema, signal,
+    outcome, park_row, planted, row, schema, signal,
 };
 
-/// `pages` are the containers found for each `FanOut`, in the order of the operations.
+/// Executes a write. `pages` are the containers of each `FanOut`, in the order of the operations.
 pub(crate) fn write(
     connection: &Connection,
     write: &Write,
@@ -36,7 +36,7 @@ fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event:
             Op::Settle { events, runs } => settle(connection, events, runs, now_ms)?,
             Op::Charge { run, step, index, attempts, due_in, failure } => {
                 let ready_at = now_ms.saturating_add(append::millis(*due_in));
-                // A repeat has the same number of attempts and must not put the due time off.
+                // A repeated write has the same number of attempts and must not delay the due time.
                 cached(
                     connection,
                     "insert into honeyflow_failure(tenant, entity, entity_key, workflow, phase, step, instance, attempts,
@@ -58,7 +58,7 @@ fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event:
                 ])?;
             }
             Op::Park(parked) => park(connection, parked, now_ms)?,
-            Op::ParkRow { event, failure } => large::park_row(connection, *event, failure, now_ms)?,
+            Op::ParkRow { event, failure } => park_row::park_row(connection, *event, failure, now_ms)?,
             Op::Checkpoint(checkpoint) => put_checkpoint(connection, checkpoint, now_ms)?,
             Op::Signal { event, target, keep } => signal::put(connection, event, target, *keep, now_ms)?,
             Op::Replace { event, by } => {
@@ -78,7 +78,7 @@ fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event:
 
 fn holds(connection: &Connection, fence: &Fence) -> rusqlite::Result<bool> {
     let epoch = i64::try_from(fence.epoch().0).unwrap_or(i64::MAX);
-    // The leases of an outbox stand in the hive of this name, whatever its nodes call theirs.
+    // The leases of an outbox are in the hive of this name, independent of the name of the nodes' own hive.
     let shown = params![contract::HIVE, fence.lease(), epoch, fence.holder().to_string()];
     cached(connection, fence::SQLITE)?.exists(shown)
 }
@@ -94,7 +94,7 @@ fn cached<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<CachedS
     connection.prepare_cached(sql)
 }
 
-fn settle(connection: &Connection, events: &[EventId], runs: &[Settled], now_ms: i64) -> rusqlite::Result<()> {
+fn settle(connection: &Connection, events: &[EventId], runs: &[RunKey], now_ms: i64) -> rusqlite::Result<()> {
     let ids = append::id_list(events);
     cached(
         connection,
@@ -108,8 +108,8 @@ fn settle(connection: &Connection, events: &[EventId], runs: &[Settled], now_ms:
     clear(connection, runs)
 }
 
-/// Nearly always these tables are empty, so nothing is looked up per run.
-fn clear(connection: &Connection, runs: &[Settled]) -> rusqlite::Result<()> {
+/// Clears the journal of runs. These tables are nearly always empty; then nothing is looked up per run.
+fn clear(connection: &Connection, runs: &[RunKey]) -> rusqlite::Result<()> {
     if runs.is_empty() {
         return Ok(());
     }
@@ -132,7 +132,7 @@ fn clear(connection: &Connection, runs: &[Settled]) -> rusqlite::Result<()> {
         }
     }
     if parked {
-        // A parked message is data of its own: only what is read fresh is healed by a later success.
+        // A parked message carries its own data: a later success heals only parked entries that read the current data.
         let mut heal = cached(
             connection,
             "delete from honeyflow_parked
@@ -147,7 +147,7 @@ fn clear(connection: &Connection, runs: &[Settled]) -> rusqlite::Result<()> {
 
 const DELETE_FAILURES: &str =
     "delete from honeyflow_failure where tenant = ?1 and entity = ?2 and entity_key = ?3 and workflow = ?4";
-/// Those that a parked message keeps stay with it.
+/// Keeps the checkpoints that belong to a parked message.
 const DELETE_CHECKPOINTS: &str = "delete from honeyflow_checkpoint
      where tenant = ?1 and entity = ?2 and entity_key = ?3 and workflow = ?4
        and parked not in (select id from honeyflow_parked where event <> 0)";
@@ -156,7 +156,7 @@ fn delete_event(connection: &Connection, event: EventId) -> rusqlite::Result<boo
     Ok(cached(connection, "delete from honeyflow_outbox where id = ?1")?.execute([event])? == 1)
 }
 
-fn park(connection: &Connection, parked: &Parked, now_ms: i64) -> rusqlite::Result<()> {
+fn park(connection: &Connection, parked: &ParkRequest, now_ms: i64) -> rusqlite::Result<()> {
     let run = &parked.run;
     let event = parked.message.unwrap_or(0);
     let id: i64 = cached(
@@ -190,7 +190,7 @@ fn park(connection: &Connection, parked: &Parked, now_ms: i64) -> rusqlite::Resu
         ],
         |row| row.get(0),
     )?;
-    // Its outputs go with it, out of the way of newer runs of the key; a retry takes them up again.
+    // Its checkpoints move to the parked entry, so that newer runs of the key do not use them; a retry restores them.
     cached(
         connection,
         "update or replace honeyflow_checkpoint set parked = ?5
@@ -207,12 +207,12 @@ fn park(connection: &Connection, parked: &Parked, now_ms: i64) -> rusqlite::Resu
 fn put_checkpoint(connection: &Connection, checkpoint: &Checkpoint, now_ms: i64) -> rusqlite::Result<()> {
     let run = &checkpoint.run;
     let (outcome, output) = match &checkpoint.outcome {
-        Checkpointed::Done(document) => ("done", document.as_ref().map(ToString::to_string)),
-        Checkpointed::Failed(failure) => ("failed", Some(failure_text(failure))),
-        Checkpointed::Skipped => ("skipped", None),
-        Checkpointed::Until(at_ms) => ("until", Some(at_ms.to_string())),
+        CheckpointOutcome::Done(document) => ("done", document.as_ref().map(ToString::to_string)),
+        CheckpointOutcome::Failed(failure) => ("failed", Some(failure_text(failure))),
+        CheckpointOutcome::Skipped => ("skipped", None),
+        CheckpointOutcome::Until(at_ms) => ("until", Some(at_ms.to_string())),
     };
-    // The first outcome stays; only a wait that has begun is followed by its end.
+    // The first outcome stays; only the start of a wait is replaced by its end.
     let stored = cached(
         connection,
         "insert into honeyflow_checkpoint(tenant, entity, entity_key, workflow, phase, step, instance, version, covers,
@@ -244,7 +244,8 @@ fn put_checkpoint(connection: &Connection, checkpoint: &Checkpoint, now_ms: i64)
     Ok(())
 }
 
-/// The next position gets a new row: were it the same one, a repeat would store the page again.
+/// Stores one page of a fan-out. The next position gets a new row: with the same row, a repeated write would store the
+/// page again.
 fn fan_out_page(
     connection: &Connection,
     fan_out: &FanOut,
@@ -280,7 +281,7 @@ fn fan_out_page(
     }
     let full = u32::try_from(containers.len()).is_ok_and(|count| count >= fan_out.page);
     if let (true, Some(last)) = (full, containers.last()) {
-        let moved = append::moved_on(payload.as_deref(), last);
+        let moved = append::with_position(payload.as_deref(), last);
         cached(
             connection,
             "insert into honeyflow_outbox(format, kind, tenant, entity, entity_key, priority, workflow, created_at, dedupe,
@@ -296,7 +297,7 @@ fn fan_out_page(
 
 fn put_history(connection: &Connection, history: &History, now_ms: i64) -> rusqlite::Result<()> {
     let run = &history.run;
-    // A repeat of the same write brings the same steps, times included.
+    // A repeated write has the same steps, times included.
     cached(
         connection,
         "insert into honeyflow_run(tenant, entity, entity_key, workflow, version, verdict, steps, ended_at)
@@ -326,7 +327,7 @@ pub(crate) fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// As JSON; a failure has nothing that JSON could refuse.
+/// Returns the failure as JSON. Serialising a failure cannot fail.
 fn failure_text(failure: &Failure) -> String {
     serde_json::to_string(failure).unwrap_or_default()
 }

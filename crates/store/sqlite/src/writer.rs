@@ -1,9 +1,8 @@
-//! The one writer: groups whatever waits into one `BEGIN IMMEDIATE`, bounded in time and rows, and answers after the
-//! commit.
+//! The one writer: combines waiting requests into one `BEGIN IMMEDIATE` transaction, bounded in time and rows, and
+//! answers them after the commit.
 //!
-//! Each request has its own savepoint, so one that fails, or whose fence does not hold, leaves its neighbours alone.
-//! The application's writers share the file's one lock with us: transactions are short and, where nobody waits for
-//! them, rare.
+//! Each request has its own savepoint, so a request that fails, or whose fence is invalid, does not affect the others.
+//! The application's writers need the same file lock: transactions are short, and rare if no caller waits for them.
 
 use std::{
     collections::VecDeque,
@@ -17,16 +16,16 @@ use honeyflow_store::{Idempotency, NewEvent, Op, Reply, Write, admin::Admin};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::{admin, append, lane::Queued, outcome, tidy, write};
+use crate::{admin, append, codes, lane::QueuedJob, outcome, tidy, write};
 
-/// A transaction takes in no more once it has lasted so long …
+/// A transaction accepts no further request after this time.
 const GROUP_TIME_MAX: Duration = Duration::from_millis(20);
-/// … or touches so many rows.
+/// A transaction accepts no further request once it touches this number of rows.
 const GROUP_ROWS_MAX: usize = 2_000;
-/// Acknowledgements of fewer rows than this may wait for others.
+/// Acknowledgements of fewer rows than this may wait for further ones.
 const ROWS_WORTH_A_COMMIT: usize = 200;
 const TIDY_EVERY: Duration = Duration::from_secs(60);
-/// While there is more: quicker than it can grow.
+/// The interval while there are more expired rows: short enough that they are removed faster than they accumulate.
 const TIDY_SOON: Duration = Duration::from_millis(100);
 
 pub(crate) type Answer = oneshot::Sender<Result<Reply, Failure>>;
@@ -34,7 +33,7 @@ pub(crate) type Answer = oneshot::Sender<Result<Reply, Failure>>;
 pub(crate) enum Job {
     Write {
         write: Box<Write>,
-        /// The containers found for each `FanOut` among the operations, in their order.
+        /// The containers of each `FanOut` operation, in the order of the operations.
         pages: Vec<Vec<Key>>,
         answer: Answer,
     },
@@ -47,9 +46,9 @@ pub(crate) enum Job {
         admin: Admin,
         answer: Answer,
     },
-    /// Rows that a poll has found to be repeats of what is done.
+    /// Removes rows that repeat a done event, as a poll has found.
     Forget(Vec<EventId>),
-    /// Work that has its own transactions: migrations, triggers.
+    /// Work that begins and ends its own transactions: migrations, triggers.
     Alone(Box<dyn FnOnce(&mut Connection) + Send>),
 }
 
@@ -65,7 +64,7 @@ impl Job {
         }
     }
 
-    /// Nobody waits for it but the books.
+    /// Returns whether the job may be delayed: it only cleans up, and no run needs its result to continue.
     fn can_wait(&self) -> bool {
         match self {
             Job::Write { write, .. } => write.ops.iter().all(|op| matches!(op, Op::Settle { .. } | Op::History(_))),
@@ -85,16 +84,16 @@ fn op_rows(op: &Op) -> usize {
     }
 }
 
-/// What a request has come to, to be told after the commit.
-struct Settled {
+/// The result of a request; it is sent after the commit.
+struct PendingReply {
     answer: Answer,
     result: Result<Reply, Failure>,
 }
 
 pub(crate) struct Writer {
     connection: Connection,
-    queue: Receiver<Queued<Job>>,
-    /// Taken out of the queue, not yet begun.
+    queue: Receiver<QueuedJob<Job>>,
+    /// Jobs that were taken out of the queue and not executed yet.
     waiting: VecDeque<Job>,
     acknowledge_every: Duration,
     began_at: Option<Instant>,
@@ -102,12 +101,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn new(connection: Connection, queue: Receiver<Queued<Job>>, acknowledge_every: Duration) -> Writer {
+    pub fn new(connection: Connection, queue: Receiver<QueuedJob<Job>>, acknowledge_every: Duration) -> Writer {
         let waiting = VecDeque::new();
         Writer { connection, queue, waiting, acknowledge_every, began_at: None, tidy_at: Instant::now() + TIDY_EVERY }
     }
 
-    /// Until every handle of the store is gone.
+    /// Serves jobs until the last handle of the store is dropped.
     pub fn run(mut self) {
         loop {
             if self.waiting.is_empty() {
@@ -133,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// Takes what waits, and lets lone acknowledgements wait for company.
+    /// Takes the waiting jobs from the queue. A few acknowledgements alone wait for further ones.
     fn gather(&mut self) {
         let mut rows: usize = self.waiting.iter().map(Job::rows).sum();
         let mut patient = self.waiting.iter().all(Job::can_wait);
@@ -163,32 +162,32 @@ impl Writer {
     fn group(&mut self) {
         if let Err(error) = self.connection.prepare_cached("begin immediate").and_then(|mut begin| begin.execute([])) {
             let failure = outcome::failure(&error, "begin a write transaction");
-            // What runs alone answers for itself: it keeps its place.
+            // A job that runs alone sends its own reply: it stays in the queue.
             for job in std::mem::take(&mut self.waiting) {
                 if matches!(job, Job::Alone(_)) { self.waiting.push_back(job) } else { refuse(job, &failure) }
             }
             return;
         }
         let began_at = Instant::now();
-        let mut settled = Vec::new();
+        let mut replies = Vec::new();
         let mut rows = 0;
         while let Some(job) = self.next(rows, began_at) {
             rows += job.rows();
             if let Some(one) = perform(&self.connection, job) {
-                settled.push(one);
+                replies.push(one);
             }
-            // A full disk and the like roll everything back: whatever was done before is undone too.
+            // Errors such as a full disk roll back the whole transaction, including the requests before.
             if self.connection.is_autocommit() {
-                let failure = Failure::retry("rolled-back", "the database has rolled the transaction back");
-                return tell(settled, Some(&failure));
+                let failure = Failure::retry(codes::ROLLED_BACK, "the database has rolled back the transaction");
+                return send_replies(replies, Some(&failure));
             }
         }
         let committed = self.connection.prepare_cached("commit").and_then(|mut commit| commit.execute([]));
         match committed {
-            Ok(_) => tell(settled, None),
+            Ok(_) => send_replies(replies, None),
             Err(error) => {
                 let _ = self.connection.execute_batch("rollback");
-                tell(settled, Some(&outcome::failure(&error, "commit")));
+                send_replies(replies, Some(&outcome::failure(&error, "commit")));
             }
         }
     }
@@ -207,23 +206,23 @@ impl Writer {
     }
 }
 
-fn perform(connection: &Connection, job: Job) -> Option<Settled> {
+fn perform(connection: &Connection, job: Job) -> Option<PendingReply> {
     match job {
         Job::Write { write, pages, answer } => {
-            let result = within_savepoint(connection, || write::write(connection, &write, &pages));
-            Some(Settled { answer, result })
+            let result = in_savepoint(connection, || write::write(connection, &write, &pages));
+            Some(PendingReply { answer, result })
         }
         Job::Append { events, idempotency, answer } => {
-            let result = within_savepoint(connection, || append::append(connection, &events, idempotency.as_ref()));
-            Some(Settled { answer, result })
+            let result = in_savepoint(connection, || append::append(connection, &events, idempotency.as_ref()));
+            Some(PendingReply { answer, result })
         }
         Job::Admin { admin, answer } => {
-            let result = within_savepoint(connection, || admin::write(connection, &admin));
-            Some(Settled { answer, result: result.map(Reply::Admin) })
+            let result = in_savepoint(connection, || admin::write(connection, &admin));
+            Some(PendingReply { answer, result: result.map(Reply::Admin) })
         }
         Job::Forget(ids) => {
-            if let Err(failure) = within_savepoint(connection, || append::forget_repeats(connection, &ids)) {
-                tracing::warn!(%failure, "repeated events could not be removed");
+            if let Err(failure) = in_savepoint(connection, || append::forget_repeats(connection, &ids)) {
+                tracing::warn!(%failure, "failed to remove repeated events");
             }
             None
         }
@@ -231,8 +230,8 @@ fn perform(connection: &Connection, job: Job) -> Option<Settled> {
     }
 }
 
-/// Undone alone if it fails.
-fn within_savepoint<T>(connection: &Connection, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+/// Runs `work` in a savepoint, so that only its own changes are rolled back if it fails.
+fn in_savepoint<T>(connection: &Connection, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let control = |sql: &str| {
         connection
             .prepare_cached(sql)
@@ -250,9 +249,9 @@ fn within_savepoint<T>(connection: &Connection, work: impl FnOnce() -> Result<T,
     result
 }
 
-fn tell(settled: Vec<Settled>, undone: Option<&Failure>) {
-    for Settled { answer, result } in settled {
-        // A request that failed by itself keeps its own reason.
+fn send_replies(replies: Vec<PendingReply>, undone: Option<&Failure>) {
+    for PendingReply { answer, result } in replies {
+        // A request that failed by itself keeps its own failure.
         let result = match undone {
             Some(failure) => result.and_then(|_| Err(failure.clone())),
             None => result,
@@ -266,9 +265,9 @@ fn refuse(job: Job, failure: &Failure) {
         Job::Write { answer, .. } | Job::Append { answer, .. } | Job::Admin { answer, .. } => {
             let _ = answer.send(Err(failure.clone()));
         }
-        // Found again by the next poll.
+        // The next poll finds the rows again.
         Job::Forget(_) => {}
-        // It answers for itself.
+        // It sends its own reply.
         Job::Alone(_) => {}
     }
 }

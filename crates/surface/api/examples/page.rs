@@ -1,4 +1,4 @@
-//! The first page with plausible data in memory, for looking at it without a database:
+//! Serves the first page with plausible data in memory, to look at it without a database:
 //! `cargo run -p honeyflow-api --example page [port]`.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::{BoxFuture, ready};
 use honeyflow_api::{Limits, Node, SinkView, serve};
 use honeyflow_engine::core::{
-    gate::Closed,
+    gate::ClosedGate,
     status::{SourceStatus, Status, StepCounts, WorkflowStatus},
 };
 use honeyflow_event::{Epoch, Stamp};
@@ -37,7 +37,7 @@ const TITLES: [(&str, &str); 8] = [
     ("Austerlitz", "W. G. Sebald"),
 ];
 
-/// Counts that grow in waves, as a shop's day does.
+/// A shop whose counters grow in waves, as in a shop's day.
 struct Shop {
     started: Instant,
     ids: AtomicI64,
@@ -97,10 +97,10 @@ impl Shop {
                 workflow("book", 61, 8.4, vec![0, moving / 4, moving / 2]),
                 workflow("order", 17, 143.0, vec![0, 3, 0, moving / 3, 0, 0, 2]),
             ],
-            closed: vec![Closed {
+            closed: vec![ClosedGate {
                 name: "https://mail.example".into(),
                 reason: "breaker",
-                detail: "12 of 20 calls failed: connection refused; tried again in 4 s".to_owned(),
+                detail: "12 of 20 calls failed: connection refused; retry in 4 s".to_owned(),
             }],
             ..Status::default()
         }
@@ -213,8 +213,8 @@ async fn main() -> std::io::Result<()> {
         entities: vec![("shop".into(), "book".into()), ("orders".into(), "order".into())],
         hives: Vec::new(),
         pools: Vec::new(),
-        door: None,
-        counted: Arc::new(Vec::new),
+        event_limit: None,
+        limit_counters: Arc::new(Vec::new),
         limits: Limits::default(),
     };
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;

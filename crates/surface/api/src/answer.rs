@@ -1,6 +1,6 @@
-//! Answers: JSON, errors in their one shape, and the headers that every answer carries, refusals included.
+//! Builds answers: JSON, errors in one format, and the headers that every answer has, refusals included.
 //!
-//! What went wrong inside is logged under an id; a caller gets the id, never the inside.
+//! An internal error is logged under an id; the caller gets the id, never the error.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -14,10 +14,12 @@ use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::codes;
+
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
                       connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-const SEALS: [(HeaderName, HeaderValue); 5] = [
+const COMMON_HEADERS: [(HeaderName, HeaderValue); 5] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
@@ -25,10 +27,10 @@ const SEALS: [(HeaderName, HeaderValue); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
 ];
 
-/// Sets the headers of every answer. Only what says otherwise by itself (static files) may be kept by a browser.
-pub(crate) fn seal(mut response: Response<Body>) -> Response<Body> {
+/// Sets the headers that every answer has. A browser may cache only answers that set their own header (static files).
+pub(crate) fn with_common_headers(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
-    for (name, value) in SEALS {
+    for (name, value) in COMMON_HEADERS {
         headers.insert(name, value);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -45,7 +47,7 @@ pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: im
 pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<Body> {
     match serde_json::to_vec(value) {
         Ok(bytes) => with_type(status, "application/json", bytes),
-        Err(error) => Refusal::inside("cannot write the answer", &error).as_json(),
+        Err(error) => Refusal::internal("cannot write the answer", &error).as_json(),
     }
 }
 
@@ -58,10 +60,10 @@ pub(crate) struct Refusal {
     pub hint: String,
     pub id: Option<Box<Uuid>>,
     pub retry_after: Option<Duration>,
-    /// What a limit says of itself.
+    /// The headers of a limit.
     pub fields: Option<Box<HeaderMap>>,
     pub allow: Option<&'static str>,
-    /// The body has not been read: the connection cannot be used again.
+    /// The body has not been read, so the connection cannot be reused.
     pub close: bool,
 }
 
@@ -84,20 +86,24 @@ impl Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// A failure of ours or of what stands behind us: logged whole, told by its id.
+    /// Refuses because of a failure of this node, a store or a sink. The failure is logged in full; the caller gets an
+    /// id.
     pub fn unavailable(code: &'static str, message: impl Into<String>, failure: &Failure) -> Refusal {
         let id = Uuid::now_v7();
         let message = message.into();
         tracing::warn!(%id, code, failure_code = %failure.code, failure = %visible(&failure.message), "{message}");
         Refusal { id: Some(Box::new(id)), ..Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, message) }
-            .hint("try again; the log has the reason under this id")
+            .hint("retry; the log shows the reason under this id")
             .retry_after(failure.after.unwrap_or(Duration::from_secs(1)))
     }
 
-    fn inside(message: &'static str, error: &dyn std::error::Error) -> Refusal {
+    fn internal(message: &'static str, error: &dyn std::error::Error) -> Refusal {
         let id = Uuid::now_v7();
         tracing::error!(%id, %error, "{message}");
-        Refusal { id: Some(Box::new(id)), ..Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message) }
+        Refusal {
+            id: Some(Box::new(id)),
+            ..Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, codes::refusal::INTERNAL, message)
+        }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
@@ -115,7 +121,7 @@ impl Refusal {
         self
     }
 
-    /// Programs ask beneath `/v1`, people elsewhere.
+    /// Returns JSON for paths beneath `/v1`, which programs use, and a page for others.
     pub fn answer(&self, path: &str) -> Response<Body> {
         if path.starts_with("/v1") { self.as_json() } else { self.as_page() }
     }
@@ -163,7 +169,7 @@ impl Refusal {
     }
 }
 
-/// Control characters and what reorders text become visible escapes: for logs and error texts.
+/// Replaces control characters and characters that reorder text by visible escapes, for logs and error texts.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -180,7 +186,7 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
-/// What a caller has sent, as it may stand in a message: short and without tricks.
+/// Returns a caller's text for use in a message: short, quoted and with escapes.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN_MAX: usize = 64;
     let mut shown = visible(&text.chars().take(SHOWN_MAX).collect::<String>());

@@ -1,4 +1,4 @@
-//! An answer that is asked for often and may be a moment old. However many ask, one question is under way at a time.
+//! Caches a reply that many callers need and that may be a moment old. Only one request is in flight at a time.
 
 use std::{
     future::Future,
@@ -9,8 +9,10 @@ use std::{
 use honeyflow_runtime::Failure;
 use tokio::sync::Mutex;
 
+use crate::codes;
+
 pub(crate) const FRESH_FOR: Duration = Duration::from_millis(900);
-/// A store that does not answer within this is treated as away, so that those who wait in line are not held long.
+/// A store that does not answer within this time counts as unreachable, so that the waiting callers do not wait long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Cached<T> {
@@ -23,7 +25,8 @@ impl<T: Clone> Cached<T> {
         Cached { kept: Mutex::new(None), failed: AtomicBool::new(false) }
     }
 
-    /// Whether the last answer was a failure, however old it is. What is being asked changes nothing before it is answered.
+    /// Returns whether the last reply was a failure, independent of its age. A request in flight changes nothing before
+    /// its reply.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -40,7 +43,7 @@ impl<T: Clone> Cached<T> {
         }
         let answer = tokio::time::timeout(PATIENCE, ask())
             .await
-            .unwrap_or_else(|_| Err(Failure::retry("slow", format!("no answer within {} s", PATIENCE.as_secs()))));
+            .unwrap_or_else(|_| Err(Failure::retry(codes::SLOW, format!("no answer within {} s", PATIENCE.as_secs()))));
         self.failed.store(answer.is_err(), Ordering::Relaxed);
         *kept = Some((Instant::now(), answer.clone()));
         answer
@@ -54,9 +57,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_answered_last_stands_while_it_is_asked_again() {
+    async fn the_last_reply_stays_while_a_new_request_is_in_flight() {
         let cached = Cached::<u32>::new();
-        assert!(!cached.has_failed(), "nobody has asked yet");
+        assert!(!cached.has_failed(), "there was no request yet");
         let away = || async { Err(Failure::retry("away", "not there")) };
         assert!(cached.get(away).await.is_err() && cached.has_failed());
         {
@@ -65,7 +68,7 @@ mod tests {
         }
         let mut asking = Box::pin(cached.get(std::future::pending));
         assert!(asking.as_mut().now_or_never().is_none());
-        assert!(cached.has_failed(), "nothing else is known before it is answered");
+        assert!(cached.has_failed(), "the request in flight has no reply yet");
         drop(asking);
         assert_eq!(cached.get(|| async { Ok(7) }).await.ok(), Some(7));
         assert!(!cached.has_failed());

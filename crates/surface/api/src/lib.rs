@@ -1,13 +1,14 @@
-//! The HTTP surface of a node: health, metrics, status, search, the door for events, and the live first page.
+//! The HTTP surface of a node: health, metrics, status, search, the event endpoint, and the live first page.
 //!
-//! Everything passes one gate, and what is not in the route table does not exist. This crate changes no workflow, runs
-//! no statement of a caller's and knows no database: it reads the engine's status and asks stores and sinks through
-//! their contracts.
+//! Every request passes one admission check, and only the paths of the route table exist. This crate changes no
+//! workflow, executes no statement of a caller and knows no database: it reads the engine's status and calls stores and
+//! sinks through their contracts.
 
+mod admission;
 mod answer;
 mod cached;
-mod door;
-mod gate;
+pub mod codes;
+mod events;
 mod hive;
 mod live;
 mod metrics;
@@ -26,7 +27,7 @@ mod wire;
 
 pub use axum::http::HeaderName;
 pub use hive::HiveView;
-pub use node::{Counted, DoorLimit, Limits, Node, Runs, SinkView};
+pub use node::{EventLimit, Limits, Node, Runs, SinkView};
 pub use pool::PoolView;
 pub use route::ROUTES;
 pub use serve::serve;

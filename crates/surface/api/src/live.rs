@@ -1,6 +1,7 @@
-//! `GET /v1/live`: one snapshot a second, made once and handed to everyone who watches, as server-sent events.
+//! `GET /v1/live`: sends one snapshot per second to all watching clients, as server-sent events. It is made once for
+//! all.
 //!
-//! A watcher that is slow skips snapshots: what it has not taken is replaced by the newest, never queued.
+//! A slow client skips snapshots: a snapshot that it has not read is replaced by the newest one, never queued.
 
 use std::sync::Arc;
 
@@ -16,9 +17,10 @@ use tokio::{
 
 use crate::{
     answer::{self, Refusal},
+    codes,
     page::View,
     sample::BEAT,
-    serve::{App, until},
+    serve::{App, until_stopped},
 };
 
 pub(crate) struct Live {
@@ -34,17 +36,21 @@ impl Live {
 
     pub fn answer(&self) -> Result<Response<Body>, Refusal> {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-watchers", "too many pages watch");
+            let refusal = Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                codes::refusal::TOO_MANY_WATCHERS,
+                "too many pages are watching",
+            );
             return Err(refusal.hint("close some").retry_after(std::time::Duration::from_secs(5)));
         };
         let mut frames = self.frames.subscribe();
-        // What is there may be from when somebody last watched.
+        // The current frame may be old: no frames are made while no client watches.
         frames.borrow_and_update();
         let watching = (place, frames, self.stopped.clone());
         let frames = stream::unfold(watching, |(place, mut frames, mut stopped)| async move {
             let frame = tokio::select! {
                 changed = frames.changed() => { changed.ok()?; frames.borrow_and_update().clone() }
-                () = until(&mut stopped) => return None,
+                () = until_stopped(&mut stopped) => return None,
             };
             Some((Ok::<_, std::convert::Infallible>(frame), (place, frames, stopped)))
         });
@@ -52,20 +58,20 @@ impl Live {
     }
 }
 
-/// Looks once a second; makes a snapshot if anyone watches.
+/// Samples the counters once a second; makes a snapshot if a client watches.
 pub(crate) async fn run(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(BEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = until(&mut stopped) => return,
+            () = until_stopped(&mut stopped) => return,
         }
         app.sampler.beat();
         if app.live.frames.receiver_count() == 0 {
             continue;
         }
-        let view = View::new(&app.node, &app.sampler.look().await);
+        let view = View::new(&app.node, &app.sampler.sample().await);
         match serde_json::to_string(&view) {
             Ok(snapshot) => drop(app.live.frames.send_replace(format!("data: {snapshot}\n\n").into())),
             Err(error) => tracing::error!(%error, "cannot write a snapshot"),

@@ -1,7 +1,7 @@
-//! `/metrics`: the engine's counters and the stores' lag, in the OpenMetrics text form.
+//! `/metrics`: the engine's counters and the stores' lag, in the OpenMetrics text format.
 //!
-//! Labels are names from the configuration (source, workflow, step, sink), so their number is bounded by it; never a
-//! key, a payload, a statement or an error's text.
+//! Labels are names of the configuration (source, workflow, step, sink), which bounds their number; never a key, a
+//! payload, a statement or the text of an error.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use axum::{
     http::{Response, StatusCode},
 };
 use honeyflow_engine::core::status::{Status, StepCounts};
-use honeyflow_hive::roster::State;
+use honeyflow_hive::{limit::counters, roster::State};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
@@ -18,27 +18,29 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::pool::{CLASSES, COUNTERS as COUNTERS_OF_POOLS, state_of};
 use crate::{
     answer::{self, Refusal},
-    node::{Counted, Node},
-    sample::{Seen, obstacles},
+    codes,
+    node::Node,
+    pool::{self, CLASSES, state_of},
+    sample::{Sample, obstacles},
     serve::App,
 };
 
 pub(crate) async fn answer(app: &Arc<App>) -> Result<Response<Body>, Refusal> {
-    let seen = app.sampler.look().await;
+    let sample = app.sampler.sample().await;
     let mut registry = Registry::with_prefix("honeyflow");
-    registry.register_collector(Box::new(Scrape { node: app.node.clone(), seen }));
+    registry.register_collector(Box::new(Scrape { node: app.node.clone(), sample }));
     let mut written = String::new();
-    text::encode(&mut written, &registry)
-        .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics cannot be written"))?;
+    text::encode(&mut written, &registry).map_err(|_| {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, codes::refusal::INTERNAL, "the metrics cannot be written")
+    })?;
     Ok(answer::with_type(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", written))
 }
 
 struct Scrape {
     node: Arc<Node>,
-    seen: Seen,
+    sample: Sample,
 }
 
 impl fmt::Debug for Scrape {
@@ -47,20 +49,20 @@ impl fmt::Debug for Scrape {
     }
 }
 
-type CountedBy = (&'static str, &'static str, fn(&Status) -> u64);
-type Gauged = (&'static str, &'static str, fn(&Status) -> usize);
+type CounterSpec = (&'static str, &'static str, fn(&Status) -> u64);
+type GaugeSpec = (&'static str, &'static str, fn(&Status) -> usize);
 
-const COUNTERS: [CountedBy; 24] = [
+const COUNTERS: [CounterSpec; 24] = [
     ("events", "Events taken from the sources", |s| s.events),
-    ("events_merged", "Events that joined a waiting run of their key", |s| s.merged),
-    ("events_unmatched", "Events that no workflow wanted", |s| s.unmatched),
-    ("events_parked", "Events set aside with their error", |s| s.parked),
-    ("attempts", "Tries of steps, one for each run in a batch", |s| s.attempts),
-    ("batches", "Batches given to workers", |s| s.batches),
+    ("events_merged", "Events that were merged into a waiting run of their key", |s| s.merged),
+    ("events_unmatched", "Events that no workflow matched", |s| s.unmatched),
+    ("events_parked", "Events parked with their error", |s| s.parked),
+    ("attempts", "Attempts of steps, one for each run in a batch", |s| s.attempts),
+    ("batches", "Batches sent to workers", |s| s.batches),
     ("steps", "Steps ended", |s| s.steps),
-    ("attempts_retried", "Tries that failed because a target was away or refused us", |s| s.retries),
-    ("attempts_rejected", "Tries that failed because of the item", |s| s.rejects),
-    ("attempts_fatal", "Tries that failed because of a bug or the configuration", |s| s.fatals),
+    ("attempts_retried", "Attempts that failed because a target was unreachable or refused the request", |s| s.retries),
+    ("attempts_rejected", "Attempts that failed because of the item", |s| s.rejects),
+    ("attempts_fatal", "Attempts that failed because of a bug or the configuration", |s| s.fatals),
     ("polls", "Polls of the sources", |s| s.polls),
     ("poll_failures", "Polls that failed", |s| s.poll_failures),
     ("sweeps", "Sweeps for late commits", |s| s.sweeps),
@@ -68,20 +70,20 @@ const COUNTERS: [CountedBy; 24] = [
     ("store_write_failures", "Transactions that failed", |s| s.write_failures),
     ("store_writes_fenced", "Transactions refused because the epoch was old", |s| s.fenced),
     ("stale_answers", "Answers of workers that came too late", |s| s.stale_answers),
-    ("stale_writes", "Sink writes refused because a newer version was there", |s| s.stale_writes),
+    ("stale_writes", "Sink writes refused because the sink had a newer stamp", |s| s.stale_writes),
     ("batches_suspected", "Items suspected of stopping their worker", |s| s.suspected),
     ("batches_timed_out", "Batches not answered in time", |s| s.timed_out),
     ("leases_lost", "Leases lost", |s| s.leases_lost),
-    ("epochs_minted", "Epochs taken because the sequence ran out", |s| s.minted),
-    ("breaker_closings", "Times that a breaker shut a target off", |s| s.breaker_closed),
+    ("epochs_minted", "Epochs minted because the sequence was exhausted", |s| s.minted),
+    ("breaker_closings", "Times that a circuit breaker stopped work for a target", |s| s.breaker_closed),
     ("runs", "Runs ended, over all workflows", |s| s.workflows.iter().map(|workflow| workflow.ended).sum()),
 ];
 
-const GAUGES: [Gauged; 6] = [
+const GAUGES: [GaugeSpec; 6] = [
     ("runs_open", "Runs in this node's memory", |s| s.open_runs),
-    ("runs_settling", "Runs whose end is being written", |s| s.settling_runs),
-    ("rows_in_flight", "Outbox rows being worked on", |s| s.rows_in_flight),
-    ("keys_in_work", "Keys being worked on", |s| s.keys_in_work),
+    ("runs_settling", "Runs whose result is being written", |s| s.settling_runs),
+    ("rows_in_flight", "Outbox rows in flight", |s| s.rows_in_flight),
+    ("keys_in_work", "Keys with an open run", |s| s.keys_in_work),
     ("items_ready", "Items that wait for a worker", |s| s.ready),
     ("items_held", "Items that workers hold", |s| s.held_by_workers),
 ];
@@ -90,22 +92,27 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
         for (name, help, read) in COUNTERS {
-            let counter = ConstCounter::new(read(&self.seen.status));
+            let counter = ConstCounter::new(read(&self.sample.status));
             counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         for (name, help, read) in GAUGES {
-            gauge(encoder, name, help, read(&self.seen.status) as u64)?;
+            gauge(encoder, name, help, read(&self.sample.status) as u64)?;
         }
-        limits(encoder, &(self.node.counted)())?;
-        gauge(encoder, "up_seconds", "Time since the node started", self.seen.uptime.as_secs())?;
-        gauge(encoder, "gates_closed", "Reasons why work is not given out", self.seen.status.closed.len() as u64)?;
-        let obstacles = obstacles(&self.node, &self.seen.status, &self.seen.lags, &self.seen.hives);
+        limits(encoder, &(self.node.limit_counters)())?;
+        gauge(encoder, "up_seconds", "Time since the node started", self.sample.uptime.as_secs())?;
+        gauge(
+            encoder,
+            "gates_closed",
+            "Closed gates: reasons why a target or workflow gets no work",
+            self.sample.status.closed.len() as u64,
+        )?;
+        let obstacles = obstacles(&self.node, &self.sample.status, &self.sample.lags, &self.sample.hives);
         gauge(encoder, "ready", "1 if the node can work", u64::from(obstacles.is_empty()))?;
         self.sources(encoder)?;
         self.workflows(encoder)?;
         self.hive(encoder)?;
         self.pools(encoder)?;
-        let documents = self.node.sinks.iter().zip(&self.seen.counts);
+        let documents = self.node.sinks.iter().zip(&self.sample.counts);
         let documents = documents.filter_map(|(view, count)| Some(([("sink", &*view.name)], *count.as_ref().ok()?)));
         family(encoder, "sink_documents", "Documents in a sink", MetricType::Gauge, documents)
     }
@@ -114,7 +121,8 @@ impl Collector for Scrape {
 impl Scrape {
     fn sources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let names = || self.node.sources.iter().map(|(name, _)| [("source", &**name)]);
-        let lags: Vec<_> = names().zip(&self.seen.lags).filter_map(|(l, lag)| Some((l, lag.as_ref().ok()?))).collect();
+        let lags: Vec<_> =
+            names().zip(&self.sample.lags).filter_map(|(l, lag)| Some((l, lag.as_ref().ok()?))).collect();
         let mut of = |name, help, read: fn(&honeyflow_store::admin::Lag) -> u64| {
             family(encoder, name, help, MetricType::Gauge, lags.iter().map(|(labels, lag)| (*labels, read(lag))))
         };
@@ -130,37 +138,43 @@ impl Scrape {
         let by_priority =
             by_priority.iter().map(|(source, level, waiting)| ([*source, ("priority", level.as_str())], *waiting));
         family(encoder, "events_waiting_by_priority", "Due events by priority", MetricType::Gauge, by_priority)?;
-        let up = names().zip(&self.seen.lags).map(|(labels, lag)| (labels, u64::from(lag.is_ok())));
+        let up = names().zip(&self.sample.lags).map(|(labels, lag)| (labels, u64::from(lag.is_ok())));
         family(encoder, "store_up", "1 if the store of the source answers", MetricType::Gauge, up)?;
-        let sources = &self.seen.status.sources;
+        let sources = &self.sample.status.sources;
         let epochs = sources.iter().map(|source| ([("source", &*source.name)], source.epoch.unwrap_or(0)));
-        family(encoder, "epoch", "Epoch of the lease held; 0 without", MetricType::Gauge, epochs)?;
+        family(
+            encoder,
+            "epoch",
+            "Epoch of the lease that this node holds; 0 if it holds none",
+            MetricType::Gauge,
+            epochs,
+        )?;
         let flight = sources.iter().map(|source| ([("source", &*source.name)], source.in_flight as u64));
-        family(encoder, "source_rows_in_flight", "Rows of a source being worked on", MetricType::Gauge, flight)
+        family(encoder, "source_rows_in_flight", "Rows of a source in flight", MetricType::Gauge, flight)
     }
 
-    /// Of the hive where the queen counts; epochs of every lease that this node's databases have.
+    /// Writes the metrics of the first hive, whose queen counts, and the epochs of all leases of this node's databases.
     fn hive(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(own) = self.seen.hives.first() else { return Ok(()) };
+        let Some(own) = self.sample.hives.first() else { return Ok(()) };
         let states = State::ALL.iter().map(|state| ([("state", state.word())], own.count(*state) as u64));
         family(encoder, "hive_nodes", "Nodes of the hive, each in one state", MetricType::Gauge, states)?;
         if let Some(count) = own.engaged.count {
-            gauge(encoder, "hive_engaged", "Nodes with traffic lately", count)?;
+            gauge(encoder, "hive_engaged", "Engaged nodes: nodes with recent traffic", count)?;
         }
-        let sharing = "By how many limits are divided: nodes with traffic lately, or not ready; at least 1";
+        let sharing = "The number by which limits are divided: nodes with traffic lately, or not ready; at least 1";
         gauge(encoder, "hive_divisor", sharing, own.engaged.divisor)?;
         gauge(encoder, "hive_queen", "1 if this node is queen", u64::from(own.is_queen))?;
         if let Ok(view) = &own.view {
             let age = view.head.hive_ms.saturating_sub(view.head.counts.counted_ms) / 1000;
-            gauge(encoder, "hive_count_age_seconds", "Since the queen has published a count", age)?;
+            gauge(encoder, "hive_count_age_seconds", "Time since the queen last published a count", age)?;
         }
-        let views = || self.seen.hives.iter().filter_map(|hive| hive.view.as_ref().ok());
+        let views = || self.sample.hives.iter().filter_map(|hive| hive.view.as_ref().ok());
         let leases = views().flat_map(|view| &view.leases);
         let epochs = leases.map(|lease| ([("lease", &*lease.name)], lease.epoch.0));
         family(encoder, "hive_epoch", "Epoch of a lease", MetricType::Gauge, epochs)?;
         let heard = own.snapshot.age.map_or(0.0, |age| age.as_secs_f64());
         let heard_gauge = ConstGauge::new(heard);
-        let help = "Since the hive's store was last heard";
+        let help = "Time since the last answer of the hive's store";
         heard_gauge.encode(encoder.encode_descriptor("hive_heard_seconds", help, None, MetricType::Gauge)?)?;
         let beats = &own.counters;
         let counter = |encoder: &mut DescriptorEncoder<'_>, name, help, value: u64| {
@@ -168,48 +182,48 @@ impl Scrape {
         };
         counter(encoder, "hive_beats", "Heartbeats answered", beats.beats)?;
         let took = ConstCounter::new(beats.beats_took.as_secs_f64());
-        let help = "Time that answered heartbeats took, together";
+        let help = "Total time that answered heartbeats took";
         took.encode(encoder.encode_descriptor("hive_beat_seconds", help, None, MetricType::Counter)?)?;
-        let burials = self.seen.hives.iter().map(|hive| hive.counters.burials).sum();
-        counter(encoder, "hive_burials", "Nodes buried, as this node has heard", burials)?;
-        let steps = self.seen.hives.iter().map(|hive| hive.counters.clock_steps).sum();
-        counter(encoder, "hive_clock_steps", "Steps of the clock of a hive's store", steps)?;
+        let burials = self.sample.hives.iter().map(|hive| hive.counters.removals).sum();
+        counter(encoder, "hive_burials", "Expired nodes removed, as far as this node knows", burials)?;
+        let steps = self.sample.hives.iter().map(|hive| hive.counters.clock_steps).sum();
+        counter(encoder, "hive_clock_steps", "Jumps of the clock of a hive's store", steps)?;
         // The engine's writes go to the store of the events, not through the hive.
-        let told: u64 = self.seen.hives.iter().map(|hive| hive.counters.fences_refused).sum();
-        let refused = told + self.seen.status.fenced;
-        counter(encoder, "hive_fence_refused", "Writes that a store has refused for their fence", refused)?;
-        let unstopped = self.seen.hives.iter().map(|hive| hive.counters.unstopped).sum();
+        let refused_by_hives: u64 = self.sample.hives.iter().map(|hive| hive.counters.fences_refused).sum();
+        let refused = refused_by_hives + self.sample.status.fenced;
+        counter(encoder, "hive_fence_refused", "Writes that a store has refused because of their fence", refused)?;
+        let unstopped = self.sample.hives.iter().map(|hive| hive.counters.unstopped).sum();
         counter(encoder, "hive_unstopped", "Lost leases whose work did not stop in time", unstopped)?;
-        let up = self.seen.hives.iter().all(|hive| hive.snapshot.trouble.is_none());
+        let up = self.sample.hives.iter().all(|hive| hive.snapshot.store_failure.is_none());
         gauge(encoder, "hive_store_up", "1 if the hive's stores answer this node's heartbeat", u64::from(up))?;
-        let terms = self.seen.hives.iter().flat_map(|hive| &hive.counters.terms);
+        let terms = self.sample.hives.iter().flat_map(|hive| &hive.counters.terms);
         let mut causes = std::collections::BTreeMap::<&str, u64>::new();
         terms.for_each(|(cause, count)| *causes.entry(cause).or_default() += count);
         let causes = causes.iter().map(|(cause, count)| ([("cause", *cause)], *count));
-        family(encoder, "hive_terms", "Terms that this node has begun, by cause", MetricType::Counter, causes)
+        family(encoder, "hive_terms", "Terms that this node has started, by cause", MetricType::Counter, causes)
     }
 
     fn pools(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let pools = &self.node.pools;
-        let seen: Vec<_> = pools.iter().map(|pool| (&*pool.name, pool.control.status())).collect();
-        let states: Vec<_> = seen.iter().map(|(name, status)| (*name, status.state.to_string())).collect();
+        let sample: Vec<_> = pools.iter().map(|pool| (&*pool.name, pool.control.status())).collect();
+        let states: Vec<_> = sample.iter().map(|(name, status)| (*name, status.state.to_string())).collect();
         let states = states.iter().map(|(name, state)| ([("pool", *name), ("state", state.as_str())], 1));
         family(encoder, "pool_state", "1 for the state that a pool is in", MetricType::Gauge, states)?;
         let mut of = |name, help, read: fn(&honeyflow_pool::Status) -> u64| {
-            let values = seen.iter().map(|(name, status)| ([("pool", *name)], read(status)));
+            let values = sample.iter().map(|(name, status)| ([("pool", *name)], read(status)));
             family(encoder, name, help, MetricType::Gauge, values)
         };
         of("pool_wanted", "Connections that a pool should have", |status| status.wanted.into())?;
-        of("pool_open", "Connections that it has", |status| status.open.into())?;
+        of("pool_open", "Connections that a pool has", |status| status.open.into())?;
         of("pool_idle", "Connections without a request", |status| status.idle.into())?;
-        of("pool_lent", "Requests under way", |status| status.lent.into())?;
-        of("pool_servers", "Servers that it knows", |status| status.servers.len() as u64)?;
-        let waiting = seen.iter().flat_map(|(name, status)| {
+        of("pool_lent", "Requests in flight", |status| status.lent.into())?;
+        of("pool_servers", "Servers that a pool knows", |status| status.servers.len() as u64)?;
+        let waiting = sample.iter().flat_map(|(name, status)| {
             let waiting = CLASSES.iter().zip(status.waiting);
             waiting.map(|(class, count)| ([("pool", *name), ("class", *class)], count as u64))
         });
         family(encoder, "pool_waiting", "Requests that wait for a connection", MetricType::Gauge, waiting)?;
-        let servers: Vec<_> = seen
+        let servers: Vec<_> = sample
             .iter()
             .flat_map(|(name, status)| status.servers.iter().map(move |server| (*name, server)))
             .map(|(name, server)| (name, server.server.address.to_string(), state_of(server)))
@@ -219,23 +233,23 @@ impl Scrape {
         });
         family(encoder, "pool_server_state", "1 for the state that a server is in", MetricType::Gauge, servers)?;
         let counted: Vec<_> = pools.iter().map(|pool| (&*pool.name, pool.control.counters())).collect();
-        for (name, help, read) in COUNTERS_OF_POOLS {
+        for (name, help, read) in pool::COUNTERS {
             let values = counted.iter().map(|(pool, counters)| ([("pool", *pool)], read(counters)));
             family(encoder, &format!("pool_{name}"), help, MetricType::Counter, values)?;
         }
         let own = counted.iter().flat_map(|(pool, counters)| {
             counters.own.iter().map(move |(name, count)| ([("pool", *pool), ("what", *name)], *count))
         });
-        family(encoder, "pool_connector", "What the connector of a pool counts itself", MetricType::Counter, own)?;
+        family(encoder, "pool_connector", "Counters of a pool's connector", MetricType::Counter, own)?;
         Ok(())
     }
 
     fn workflows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let workflows = &self.seen.status.workflows;
+        let workflows = &self.sample.status.workflows;
         let ended = workflows.iter().map(|workflow| ([("workflow", &*workflow.name)], workflow.ended));
         family(encoder, "workflow_runs", "Runs ended", MetricType::Counter, ended)?;
         let open = workflows.iter().map(|workflow| ([("workflow", &*workflow.name)], workflow.open as u64));
-        family(encoder, "workflow_runs_open", "Runs under way", MetricType::Gauge, open)?;
+        family(encoder, "workflow_runs_open", "Open runs", MetricType::Gauge, open)?;
         let ready = workflows.iter().flat_map(|workflow| {
             let graph = self.node.workflows.iter().find(|graph| graph.name == workflow.name);
             let steps = graph.map_or(&[][..], |graph| &graph.steps[..]);
@@ -251,21 +265,23 @@ impl Scrape {
             });
             family(encoder, name, help, MetricType::Counter, counts)
         };
-        of("step_done", "Steps ended well", |counts| counts.done)?;
-        of("step_retried", "Tries of a step that failed because of its target", |counts| counts.retried)?;
-        of("step_failed", "Tries of a step that failed because of the item or the set-up", |counts| counts.failed)
+        of("step_done", "Steps that succeeded", |counts| counts.done)?;
+        of("step_retried", "Attempts of a step that failed because of its target", |counts| counts.retried)?;
+        of("step_failed", "Attempts of a step that failed because of the item or the configuration", |counts| {
+            counts.failed
+        })
     }
 }
 
-/// One set of numbers per limit, however many keys it has.
-fn limits(encoder: &mut DescriptorEncoder<'_>, all: &[Counted]) -> fmt::Result {
-    let of = |read: fn(&Counted) -> u64| all.iter().map(move |one| ([("limit", &*one.limit)], read(one)));
+/// Writes one set of numbers per limit, independent of its number of keys.
+fn limits(encoder: &mut DescriptorEncoder<'_>, all: &[counters::Snapshot]) -> fmt::Result {
+    let of = |read: fn(&counters::Snapshot) -> u64| all.iter().map(move |one| ([("limit", &*one.limit)], read(one)));
     let (counter, level) = (MetricType::Counter, MetricType::Gauge);
-    family(encoder, "limit_admitted", "Permits given out here", counter, of(|one| one.admitted))?;
+    family(encoder, "limit_admitted", "Permits granted by this node", counter, of(|one| one.admitted))?;
     let denied = all.iter().flat_map(|one| {
         one.denied.iter().map(move |(reason, count)| ([("limit", &*one.limit), ("reason", *reason)], *count))
     });
-    family(encoder, "limit_denied", "Requests refused here, by reason", counter, denied)?;
+    family(encoder, "limit_denied", "Requests refused by this node, by reason", counter, denied)?;
     let mode = all.iter().map(|one| ([("limit", &*one.limit), ("mode", one.mode)], 1));
     family(
         encoder,
@@ -274,17 +290,40 @@ fn limits(encoder: &mut DescriptorEncoder<'_>, all: &[Counted]) -> fmt::Result {
         level,
         mode,
     )?;
-    family(encoder, "limit_pool", "Permits in the store when it last said", level, of(|one| one.pool))?;
-    let places = |read: fn((u64, u64)) -> u64| {
+    family(encoder, "limit_pool", "Permits in the store at its last answer", level, of(|one| one.pool))?;
+    let slots = |read: fn((u64, u64)) -> u64| {
         all.iter().filter_map(move |one| Some(([("limit", &*one.limit)], read(one.slots?))))
     };
-    family(encoder, "limit_in_use", "Of so many at once, in use here", level, places(|(in_use, _)| in_use))?;
-    family(encoder, "limit_at_once", "So many at once, of each key on all nodes", level, places(|(_, max)| max))?;
-    family(encoder, "limit_keys", "Keys that are known here", level, of(|one| one.keys as u64))?;
-    family(encoder, "limit_keys_overflowed", "Times that a key found no room", counter, of(|one| one.overflowed))?;
-    family(encoder, "limit_store_ops", "Questions to the store", counter, of(|one| one.store_operations))?;
+    family(
+        encoder,
+        "limit_in_use",
+        "Slots of a concurrency limit in use on this node",
+        level,
+        slots(|(in_use, _)| in_use),
+    )?;
+    family(
+        encoder,
+        "limit_at_once",
+        "Slots of a concurrency limit per key, on all nodes together",
+        level,
+        slots(|(_, max)| max),
+    )?;
+    family(encoder, "limit_keys", "Keys that this node knows", level, of(|one| one.keys as u64))?;
+    family(
+        encoder,
+        "limit_keys_overflowed",
+        "Times that there was no room for a key",
+        counter,
+        of(|one| one.overflowed),
+    )?;
+    family(encoder, "limit_store_ops", "Requests to the store", counter, of(|one| one.store_operations))?;
     family(encoder, "limit_waits", "Requests that waited for a permit", counter, of(|one| one.waits))?;
-    let mut waited = encoder.encode_descriptor("limit_wait_seconds", "Time they waited, in all", None, counter)?;
+    let mut waited = encoder.encode_descriptor(
+        "limit_wait_seconds",
+        "Total time that requests waited for a permit",
+        None,
+        counter,
+    )?;
     for one in all {
         let labels = [("limit", &*one.limit)];
         ConstCounter::new(one.waited.as_secs_f64()).encode(waited.encode_family(&labels)?)?;

@@ -1,4 +1,4 @@
-//! What the surface shows, and within which bounds. The binary fills it.
+//! The data that the surface shows, and its bounds. The binary fills it in.
 
 use std::{
     sync::Arc,
@@ -7,17 +7,16 @@ use std::{
 
 use axum::http::HeaderName;
 use futures_util::future::BoxFuture;
-use honeyflow_engine::core::{people::RunView, status::Status};
+use honeyflow_engine::core::{run_view::RunView, status::Status};
 use honeyflow_event::Name;
-use honeyflow_hive::limit::Limit;
-pub use honeyflow_hive::limit::counters::Snapshot as Counted;
+use honeyflow_hive::limit::{Limit, counters};
 use honeyflow_sink::Sink;
 use honeyflow_store::Store;
 use honeyflow_workflow::Graph;
 
 use crate::{hive::HiveView, pool::PoolView};
 
-/// A question to the task that owns the runs.
+/// A request to the task that owns the runs: an optional key, and the maximum number of runs.
 pub type Runs = Arc<dyn Fn(Option<String>, usize) -> BoxFuture<'static, Vec<RunView>> + Send + Sync>;
 
 pub struct Node {
@@ -26,26 +25,26 @@ pub struct Node {
     pub started: Instant,
     pub sources: Vec<(Name, Arc<dyn Store>)>,
     pub sinks: Vec<SinkView>,
-    /// Through which clusters are reached.
+    /// The connection pools of the clusters that this node uses.
     pub pools: Vec<PoolView>,
     pub workflows: Vec<Arc<Graph>>,
-    /// Cheap: it is asked on every request that shows something, and once a second.
+    /// Returns the engine's status. It is cheap: many requests call it, and it is called once a second.
     pub engine: Arc<dyn Fn() -> Status + Send + Sync>,
-    /// Open runs of a key, or of all; at most so many.
+    /// Returns the open runs of a key, or of all keys, up to a maximum.
     pub runs: Runs,
-    /// Source and entity: what the door takes.
+    /// The (source, entity) pairs that the event endpoint accepts.
     pub entities: Vec<(Name, Name)>,
-    /// What requests to the door keep to, with those of all other nodes.
-    pub door: Option<DoorLimit>,
-    /// What the node's limits have counted, one by one.
-    pub counted: Arc<dyn Fn() -> Vec<Counted> + Send + Sync>,
-    /// The one where the queen counts comes first.
+    /// The limit of requests to the event endpoint, over all nodes.
+    pub event_limit: Option<EventLimit>,
+    /// Returns the counters of each limit of this node.
+    pub limit_counters: Arc<dyn Fn() -> Vec<counters::Snapshot> + Send + Sync>,
+    /// The hives of this node; the hive whose queen counts the engaged nodes comes first.
     pub hives: Vec<HiveView>,
     pub limits: Limits,
 }
 
 impl Node {
-    /// Somebody was served: the node counts as engaged for a while.
+    /// Records that the node has served a request: it counts as engaged for a while.
     pub(crate) fn engage(&self) {
         if let Some(own) = self.hives.first() {
             own.hive.engage();
@@ -53,19 +52,19 @@ impl Node {
     }
 }
 
-/// One permit per request.
+/// The limit of the event endpoint: each request takes one permit.
 #[derive(Clone)]
-pub struct DoorLimit {
+pub struct EventLimit {
     pub limit: Limit,
-    /// Whose value is counted by; requests without it share one.
+    /// The header whose value is the limit's key; requests without it share one key.
     pub key: Option<HeaderName>,
-    /// Counts, and refuses nobody.
+    /// Only count; refuse no request.
     pub shadow: bool,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, too.
-    pub old_fields: bool,
+    /// Also send `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub legacy_headers: bool,
 }
 
-/// A sink that can be searched, and what its documents are.
+/// A sink that can be searched, and the entity of its documents.
 pub struct SinkView {
     pub name: Name,
     pub entity: Name,
@@ -75,7 +74,7 @@ pub struct SinkView {
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub body_bytes_max: usize,
-    /// Over all requests that are being read.
+    /// The maximum over all requests that are being read.
     pub bodies_bytes_max: usize,
     pub payload_bytes_max: usize,
     pub events_max: usize,
@@ -86,17 +85,17 @@ pub struct Limits {
     pub parameters_max: usize,
     pub hits_max: u32,
     pub searches_max: usize,
-    /// Waiting events of a source above which the door refuses more.
+    /// Above this number of waiting events of a source, the event endpoint refuses further ones.
     pub backlog_max: u64,
     pub connections_max: usize,
     pub connections_per_peer_max: usize,
     pub live_clients_max: usize,
-    /// Counted from accept.
+    /// The time to receive the headers, counted from accept.
     pub headers_timeout: Duration,
     pub body_timeout: Duration,
-    /// Between two requests of a connection, and for a peer that does not take what it is sent.
+    /// The maximum time between two requests of a connection, and during which a peer reads nothing of an answer.
     pub idle_timeout: Duration,
-    /// For what stores and sinks are asked.
+    /// The maximum time of a call to a store or sink.
     pub answer_timeout: Duration,
 }
 

@@ -1,6 +1,6 @@
-//! The pools that lead to clusters, as they are shown; and the two commands they take while the node runs.
+//! Shows the connection pools of clusters, and executes the two commands that a pool accepts while the node runs.
 //!
-//! Everything here comes from memory: it is there when no server is.
+//! All data comes from memory, so it is available even if no server answers.
 
 use std::sync::Arc;
 
@@ -16,46 +16,47 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     answer::{self, Refusal, quoted},
+    codes,
     serve::App,
 };
 
-/// A cluster that the node's sinks lie in.
+/// The pool of a cluster that contains some of the node's sinks.
 pub struct PoolView {
     pub name: Name,
     pub control: Arc<dyn Control>,
 }
 
-type Count = (&'static str, &'static str, fn(&Counters) -> u64);
+type CounterSpec = (&'static str, &'static str, fn(&Counters) -> u64);
 
-/// Name, what it counts.
-pub(crate) const COUNTERS: &[Count] = &[
-    ("checkouts", "Connections or streams given out", |c| c.checkouts),
-    ("checkins", "Connections or streams that came back", |c| c.checkins),
-    ("hand_offs", "Checkouts by somebody who had to wait", |c| c.hand_offs),
+/// The counters: name, help text, and how to read the value.
+pub(crate) const COUNTERS: &[CounterSpec] = &[
+    ("checkouts", "Connections or streams lent to requests", |c| c.checkouts),
+    ("checkins", "Connections or streams returned", |c| c.checkins),
+    ("hand_offs", "Checkouts by requests that had to wait", |c| c.hand_offs),
     ("waiters_expired", "Requests that waited until their deadline", |c| c.waiters_expired),
-    ("waiters_gone", "Requests given up while they waited", |c| c.waiters_gone),
+    ("waiters_gone", "Requests that their caller gave up while they waited", |c| c.waiters_gone),
     ("waiters_displaced", "Requests that gave way to a more important one", |c| c.waiters_displaced),
-    ("refused_early", "Requests refused since they would have waited too long", |c| c.refused_early),
-    ("refused_full", "Requests refused since too many waited", |c| c.refused_full),
+    ("refused_early", "Requests refused because they would have waited too long", |c| c.refused_early),
+    ("refused_full", "Requests refused because too many were waiting", |c| c.refused_full),
     ("dead_idle", "Idle connections that were found dead", |c| c.dead_idle),
     ("late_answers", "Answers whose caller had gone", |c| c.late_answers),
-    ("wrong_answers", "Answers that were none to what was asked", |c| c.wrong_answers),
-    ("decayed", "Connections replaced by chance", |c| c.decayed),
-    ("aged", "Connections replaced for their age", |c| c.aged),
-    ("idled_out", "Connections closed since nobody used them", |c| c.idled_out),
+    ("wrong_answers", "Answers that did not match their request", |c| c.wrong_answers),
+    ("decayed", "Connections replaced at random", |c| c.decayed),
+    ("aged", "Connections replaced because of their age", |c| c.aged),
+    ("idled_out", "Connections closed because they were idle for too long", |c| c.idled_out),
     ("use_errors", "Uses that ended in an error", |c| c.use_errors),
     ("use_timeouts", "Uses that were not answered in time", |c| c.use_timeouts),
     ("connects_ok", "Connections opened", |c| c.connects_ok),
     ("connects_failed", "Connections that could not be opened", |c| c.connects_failed),
     ("connects_timed_out", "Connections that took too long to open", |c| c.connects_timed_out),
     ("logins_refused", "Connections whose login was refused", |c| c.logins_refused),
-    ("suspicions", "Times that a server was found slow or silent", |c| c.suspicions),
-    ("speculations", "Requests sent a second time, elsewhere", |c| c.speculations),
-    ("speculations_won", "Those that were answered first", |c| c.speculations_won),
-    ("retries", "Further tries at another server", |c| c.retries),
+    ("suspicions", "Times that a server was suspected because it was slow or silent", |c| c.suspicions),
+    ("speculations", "Hedged requests: sent a second time to another server", |c| c.speculations),
+    ("speculations_won", "Hedged requests whose second copy was answered first", |c| c.speculations_won),
+    ("retries", "Retries at another server", |c| c.retries),
     ("notices", "Notices of servers about their cluster", |c| c.notices),
-    ("rounds_ok", "Looks at who is in the cluster", |c| c.rounds_ok),
-    ("rounds_failed", "Looks that failed", |c| c.rounds_failed),
+    ("rounds_ok", "Discovery rounds that succeeded", |c| c.rounds_ok),
+    ("rounds_failed", "Discovery rounds that failed", |c| c.rounds_failed),
     ("overdue_loans", "Loans that lasted suspiciously long", |c| c.overdue_loans),
     ("one_offs", "Connections opened for one request alone", |c| c.one_offs),
 ];
@@ -115,7 +116,7 @@ pub(crate) fn state_of(server: &ServerStatus) -> String {
     format!("{:?}", server.state).to_lowercase()
 }
 
-/// How many connections of those that are wanted.
+/// Returns whether the pool is active and has all wanted connections.
 pub(crate) fn is_whole(status: &Status) -> bool {
     status.state == State::Active && status.open >= status.wanted && status.wanted > 0
 }
@@ -138,11 +139,11 @@ enum Verb {
     Activate,
 }
 
-/// `POST /v1/pools`: answered when it is done.
+/// `POST /v1/pools`: executes a command and answers when it is done.
 pub(crate) async fn answer(app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
-    let read = app.door.read(&parts.headers, body, &app.node.limits).await?;
+    let read = app.events.read(&parts.headers, body, &app.node.limits).await?;
     let command: Command = serde_json::from_slice(&read.bytes).map_err(|error| {
-        Refusal::bad_request("bad-command", format!("this is no command: {error}"))
+        Refusal::bad_request(codes::refusal::BAD_COMMAND, format!("not a valid command: {error}"))
             .hint("{\"pool\": \"NAME\", \"command\": \"drain\"} or \"activate\"")
     })?;
     let found = app.node.pools.iter().find(|pool| *pool.name == *command.pool);
@@ -155,7 +156,7 @@ pub(crate) async fn answer(app: &Arc<App>, parts: &Parts, body: Incoming) -> Res
         Verb::Activate => {
             let enabled = control.enable();
             let (moved, _) = control.activate();
-            (honeyflow_pool::Moved { before: enabled.before, ..moved }, None)
+            (honeyflow_pool::Transition { before: enabled.before, ..moved }, None)
         }
     };
     let shown = json!({
@@ -173,6 +174,7 @@ pub(crate) async fn answer(app: &Arc<App>, parts: &Parts, body: Incoming) -> Res
 fn unknown(app: &App, name: &str) -> Refusal {
     let known: Vec<&str> = app.node.pools.iter().map(|pool| &*pool.name).collect();
     let hint =
-        if known.is_empty() { "this node has none".to_owned() } else { format!("there is {}", known.join(", ")) };
-    Refusal::new(StatusCode::NOT_FOUND, "unknown-pool", format!("there is no pool {}", quoted(name))).hint(hint)
+        if known.is_empty() { "this node has no pools".to_owned() } else { format!("there are: {}", known.join(", ")) };
+    Refusal::new(StatusCode::NOT_FOUND, codes::refusal::UNKNOWN_POOL, format!("there is no pool {}", quoted(name)))
+        .hint(hint)
 }

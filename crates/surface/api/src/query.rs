@@ -1,9 +1,12 @@
-//! Query parameters: bounded, each at most once, unknown ones refused with the nearest right word.
+//! Reads query parameters: a bounded number, each at most once. Unknown names are refused with the nearest known name.
 
 use axum::{extract::Query, http::Uri};
 use honeyflow_workflow::problem::nearest;
 
-use crate::answer::{Refusal, quoted};
+use crate::{
+    answer::{Refusal, quoted},
+    codes,
+};
 
 pub(crate) struct Parameters(Vec<(String, String)>);
 
@@ -12,10 +15,10 @@ impl Parameters {
         let query = uri.query().unwrap_or_default();
         if query.split('&').count() > parameters_max {
             let message = format!("more than {parameters_max} query parameters");
-            return Err(Refusal::bad_request("too-many-parameters", message));
+            return Err(Refusal::bad_request(codes::refusal::TOO_MANY_PARAMETERS, message));
         }
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
-            .map_err(|_| Refusal::bad_request("bad-query-string", "the query string cannot be read"))?;
+            .map_err(|_| Refusal::bad_request(codes::refusal::BAD_QUERY_STRING, "the query string cannot be read"))?;
         for (at, (name, _)) in pairs.iter().enumerate() {
             if !known.contains(&name.as_str()) {
                 let hint = match nearest(name, known.iter().copied()) {
@@ -23,11 +26,11 @@ impl Parameters {
                     None => format!("there are: {}", known.join(", ")),
                 };
                 let message = format!("unknown parameter {}", quoted(name));
-                return Err(Refusal::bad_request("unknown-parameter", message).hint(hint));
+                return Err(Refusal::bad_request(codes::refusal::UNKNOWN_PARAMETER, message).hint(hint));
             }
             if pairs[..at].iter().any(|(earlier, _)| earlier == name) {
                 let message = format!("parameter {} is given twice", quoted(name));
-                return Err(Refusal::bad_request("repeated-parameter", message));
+                return Err(Refusal::bad_request(codes::refusal::REPEATED_PARAMETER, message));
             }
         }
         Ok(Parameters(pairs))

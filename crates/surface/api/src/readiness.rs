@@ -1,5 +1,5 @@
-//! Tells the hives whether this node may be given traffic, whenever that changes. A task of its own: it may wait for a
-//! store, and nobody waits for it. A node that joins is not ready before it was said here.
+//! Reports to the hives whether this node can take traffic, whenever that changes. It is a separate task, because it
+//! may wait for a store and no other task waits for it. A node that joins is not ready until this task reports it.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
     sample::BEAT,
-    serve::{App, until},
+    serve::{App, until_stopped},
 };
 
 pub(crate) async fn run(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(BEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut said = None;
+    let mut reported = None;
     while !app.node.hives.is_empty() {
-        let looked = async {
+        let check = async {
             tick.tick().await;
-            app.sampler.may_be_given_traffic().await
+            app.sampler.can_take_traffic().await
         };
         let ready = tokio::select! {
-            ready = looked => ready,
-            () = until(&mut stopped) => return,
+            ready = check => ready,
+            () = until_stopped(&mut stopped) => return,
         };
-        if said.replace(ready) != Some(ready) {
-            app.node.hives.iter().for_each(|of| of.hive.ready(ready));
+        if reported.replace(ready) != Some(ready) {
+            app.node.hives.iter().for_each(|view| view.hive.ready(ready));
         }
     }
 }

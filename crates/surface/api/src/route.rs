@@ -1,5 +1,5 @@
-//! The route table. A path is compared as it was sent, byte for byte: nothing is decoded, folded or shortened first,
-//! so no spelling of a path reaches a handler that another spelling would not.
+//! The route table. A path is compared as sent, byte for byte, without decoding or normalising it, so each handler has
+//! exactly one spelling of its path.
 
 use axum::http::Method;
 
@@ -21,7 +21,7 @@ pub(crate) enum Route {
     Pools,
 }
 
-/// Every operation there is; `<hash>` stands for the content's.
+/// All operations; `<hash>` stands for the hash of the content.
 pub const ROUTES: [(&str, &str); 12] = [
     ("GET", "/"),
     ("GET", "/static/<hash>.js"),
@@ -78,7 +78,7 @@ impl Route {
         if self.changes_state() { Method::POST } else { Method::GET }
     }
 
-    /// Somebody is served. Whoever looks at the node itself, or asks whether it lives, is no traffic.
+    /// Returns whether a request counts as traffic. Requests about the node itself and health checks do not count.
     pub fn is_traffic(self) -> bool {
         matches!(self, Route::Search | Route::Events)
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn se_8_the_table_and_the_enum_say_the_same() {
+    fn se_8_the_table_matches_the_enum() {
         let assets = Assets::new();
         for (route, (method, path)) in ALL.into_iter().zip(ROUTES) {
             assert_eq!(route.method().as_str(), method, "{path}");

@@ -1,14 +1,15 @@
-//! `GET /v1/runs`: what is open, the oldest first, with its steps and why it waits.
+//! `GET /v1/runs`: lists the open runs, oldest first, with their steps and the reasons why they wait.
 
 use axum::{
     body::Body,
     http::{Response, StatusCode, Uri},
 };
-use honeyflow_engine::core::people::RunView;
+use honeyflow_engine::core::run_view::RunView;
 use serde::Serialize;
 
 use crate::{
     answer::{self, Refusal, quoted},
+    codes,
     node::Node,
     query::Parameters,
 };
@@ -16,7 +17,7 @@ use crate::{
 const LIMIT_DEFAULT: usize = 20;
 
 #[derive(Serialize)]
-struct Found {
+struct RunsReply {
     runs: Vec<RunView>,
 }
 
@@ -26,11 +27,14 @@ pub(crate) async fn answer(node: &Node, uri: &Uri) -> Result<Response<Body>, Ref
     let limit = match parameters.get("limit") {
         None => LIMIT_DEFAULT,
         Some(text) => text.parse().ok().filter(|limit| (1..=limit_max).contains(limit)).ok_or_else(|| {
-            Refusal::bad_request("bad-limit", format!("limit is {}, not a number from 1 to {limit_max}", quoted(text)))
+            Refusal::bad_request(
+                codes::refusal::BAD_LIMIT,
+                format!("limit is {}, not a number from 1 to {limit_max}", quoted(text)),
+            )
         })?,
     };
-    let asked = (node.runs)(parameters.get("key").map(str::to_owned), limit);
+    let runs = (node.runs)(parameters.get("key").map(str::to_owned), limit);
     // An engine that is being restarted has no open runs.
-    let runs = tokio::time::timeout(node.limits.answer_timeout, asked).await.unwrap_or_default();
-    Ok(answer::json(StatusCode::OK, &Found { runs }))
+    let runs = tokio::time::timeout(node.limits.answer_timeout, runs).await.unwrap_or_default();
+    Ok(answer::json(StatusCode::OK, &RunsReply { runs }))
 }

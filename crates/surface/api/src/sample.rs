@@ -1,7 +1,8 @@
-//! What there is to show: the engine's counters, what stores and sinks say, and rates made of two looks at a counter.
+//! Samples the data to show: the engine's counters, replies of stores and sinks, and rates from two values of a
+//! counter.
 //!
-//! Counters are looked at once a second whether or not anyone watches, since they are in memory. Stores and sinks are
-//! asked only when someone does, and at most once a second: a count of a long backlog costs the database something.
+//! Counters are in memory and are sampled every second, even without a watching client. Stores and sinks are called
+//! only for a client, and at most once a second: counting a long backlog costs the database something.
 
 use std::{
     collections::VecDeque,
@@ -14,14 +15,14 @@ use honeyflow_engine::core::status::Status;
 use honeyflow_event::Name;
 use honeyflow_hive::{contract::View, roster};
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Admin, AdminReply, Reply, Request, admin::Lag, misplaced};
+use honeyflow_store::{Admin, AdminReply, Reply, Request, admin::Lag, mismatched_reply};
 
-use crate::{cached::Cached, hive::HiveSeen, node::Node};
+use crate::{cached::Cached, hive::HiveSample, node::Node};
 
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
-/// Five minutes.
+/// The history has five minutes.
 pub(crate) const BEATS_MAX: usize = 300;
-/// A rate is a mean over so many beats: one alone jumps.
+/// A rate is the mean over this number of beats: that of a single beat fluctuates too much.
 const RATE_BEATS: usize = 3;
 
 pub(crate) struct Sampler {
@@ -37,21 +38,21 @@ struct Beat {
     events: u64,
     runs: u64,
     steps: u64,
-    /// By workflow of the node.
+    /// Ended runs, one entry per workflow of the node.
     ended: Vec<u64>,
-    /// By workflow of the node, and step: done.
+    /// Done steps, one entry per workflow of the node and step.
     done: Vec<Vec<u64>>,
 }
 
-/// One look at everything.
-pub(crate) struct Seen {
+/// All data to show, at one time.
+pub(crate) struct Sample {
     pub status: Status,
-    /// By source of the node.
+    /// One entry per source of the node.
     pub lags: Vec<Result<Lag, Failure>>,
-    /// By sink of the node.
+    /// The number of documents, one entry per sink of the node.
     pub counts: Vec<Result<u64, Failure>>,
-    /// By hive of the node.
-    pub hives: Vec<HiveSeen>,
+    /// One entry per hive of the node.
+    pub hives: Vec<HiveSample>,
     pub rates: Rates,
     pub uptime: Duration,
 }
@@ -61,11 +62,11 @@ pub(crate) struct Rates {
     pub events: f64,
     pub runs: f64,
     pub steps: f64,
-    /// By workflow of the node: runs ended.
+    /// Ended runs per second, one entry per workflow of the node.
     pub workflows: Vec<f64>,
-    /// By workflow of the node, and step: done.
+    /// Done steps per second, one entry per workflow of the node and step.
     pub steps_of: Vec<Vec<f64>>,
-    /// Second by second, oldest first.
+    /// One value per second, oldest first.
     pub events_history: Vec<f64>,
     pub runs_history: Vec<f64>,
 }
@@ -94,7 +95,7 @@ impl Sampler {
         let ask = || async {
             match store.call(Request::Admin(Admin::Lag)).await? {
                 Reply::Admin(AdminReply::Lag(lag)) => Ok(lag),
-                other => Err(misplaced(&other)),
+                other => Err(mismatched_reply(&other)),
             }
         };
         self.lags[source].get(ask).await
@@ -104,36 +105,39 @@ impl Sampler {
         join_all((0..self.lags.len()).map(|source| self.lag(source))).await
     }
 
-    pub async fn hives(&self) -> Vec<HiveSeen> {
+    pub async fn hives(&self) -> Vec<HiveSample> {
         let views = self.hives.iter().zip(&self.node.hives).map(|(cached, hive)| cached.get(|| hive.ask()));
-        join_all(views).await.into_iter().zip(&self.node.hives).map(|(view, hive)| hive.seen(view)).collect()
+        join_all(views).await.into_iter().zip(&self.node.hives).map(|(view, hive)| hive.sample(view)).collect()
     }
 
-    pub async fn look(&self) -> Seen {
+    pub async fn sample(&self) -> Sample {
         let counts = self.counts.iter().zip(&self.node.sinks).map(|(cached, view)| cached.get(|| view.sink.count()));
         let (lags, counts, hives) = tokio::join!(self.lags(), join_all(counts), self.hives());
         let (status, rates) = ((self.node.engine)(), self.rates());
-        Seen { status, lags, counts, hives, rates, uptime: self.node.started.elapsed() }
+        Sample { status, lags, counts, hives, rates, uptime: self.node.started.elapsed() }
     }
 
-    /// What `/ready` would say, but for a node that is stopping: it serves to the end whom it has let in. From memory;
-    /// a store is asked only if there is doubt, so this may take a while.
-    pub async fn may_be_given_traffic(&self) -> bool {
+    /// Returns whether `/ready` would say ready, except that a draining node still counts as ready: it serves the
+    /// requests that it has accepted. The data comes from memory; a store is called only in doubt, so this may wait.
+    pub async fn can_take_traffic(&self) -> bool {
         let hives: Vec<_> = self.node.hives.iter().map(|of| (&of.sources, of.hive.view())).collect();
-        let is_unheard = |name: &Name| hives.iter().any(|(sources, seen)| seen.stale && sources.contains(name));
+        let is_stale = |name: &Name| hives.iter().any(|(sources, snapshot)| snapshot.stale && sources.contains(name));
         let is_away = join_all(self.node.sources.iter().enumerate().map(async |(source, (name, _))| {
-            let doubtful = self.lags[source].has_failed() || is_unheard(name);
+            let doubtful = self.lags[source].has_failed() || is_stale(name);
             doubtful && self.lag(source).await.is_err()
         }))
         .await;
-        let views: Vec<_> =
-            hives.iter().filter(|(_, seen)| !seen.stale).filter_map(|(_, seen)| seen.view.as_ref()).collect();
+        let views: Vec<_> = hives
+            .iter()
+            .filter(|(_, snapshot)| !snapshot.stale)
+            .filter_map(|(_, snapshot)| snapshot.view.as_ref())
+            .collect();
         let is_worked_on = |source: &str| views.iter().any(|view| roster::is_worked_on(view, source));
         let obstacles = obstacles_if(&self.node, &(self.node.engine)(), |source| is_away[source], is_worked_on);
         obstacles.iter().all(|obstacle| *obstacle == Obstacle::Draining)
     }
 
-    /// To be called once a second.
+    /// Samples the counters. The caller calls this once a second.
     pub fn beat(&self) {
         let status = (self.node.engine)();
         let of = |name: &Name| status.workflows.iter().find(|workflow| workflow.name == *name);
@@ -185,22 +189,22 @@ impl Sampler {
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 fn per_second(from: &Beat, to: &Beat, count: impl Fn(&Beat) -> u64) -> f64 {
     let seconds = to.at.duration_since(from.at).as_secs_f64();
-    // A restarted engine counts from zero again: that is no negative rate.
+    // A restarted engine counts from zero again; that must not give a negative rate.
     if seconds > 0.0 { count(to).saturating_sub(count(from)) as f64 / seconds } else { 0.0 }
 }
 
-/// Workflows that have stopped by themselves: the rest of the node goes on.
+/// Returns the workflows that have stopped by themselves; the node continues with all others.
 pub(crate) fn stopped(status: &Status) -> Vec<Name> {
     status.closed.iter().filter(|closed| closed.reason == "fatal").map(|closed| closed.name.clone()).collect()
 }
 
-/// What keeps the node from working, from its memory and from whether its stores answer. A store's last failure alone
-/// is none: it stays in the status after the store has come back.
+/// Returns what keeps the node from working, from its memory and from whether its stores answer. A store's last failure
+/// does not count: it stays in the status after the store is reachable again.
 pub(crate) fn obstacles(
     node: &Node,
     status: &Status,
     lags: &[Result<Lag, Failure>],
-    hives: &[HiveSeen],
+    hives: &[HiveSample],
 ) -> Vec<Obstacle> {
     let is_worked_on = |source: &str| hives.iter().any(|hive| hive.is_worked_on(source));
     obstacles_if(node, status, |source| lags[source].is_err(), is_worked_on)
@@ -218,7 +222,7 @@ fn obstacles_if(
     }
     for (source, (name, _)) in node.sources.iter().enumerate() {
         let leased = status.sources.iter().any(|source| source.name == *name && source.epoch.is_some());
-        // Others may work on all of it while this node stands by.
+        // Other nodes may own all shards while this node is a standby.
         if !leased && !is_worked_on(name) {
             found.push(Obstacle::NoLease(name.clone()));
         }

@@ -1,4 +1,4 @@
-//! `GET /v1/search`: what a sink holds, by the sink's own query language.
+//! `GET /v1/search`: searches the documents of a sink, in the sink's own query language.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     answer::{self, Refusal, quoted, visible},
+    codes,
     node::{Node, SinkView},
     query::Parameters,
 };
@@ -22,12 +23,12 @@ use crate::{
 const LIMIT_DEFAULT: u32 = 20;
 
 pub(crate) struct Searches {
-    /// Each search takes memory for its hits, and a thread of the sink's.
+    /// One permit per search: each search needs memory for its hits and a thread of the sink.
     places: Semaphore,
 }
 
 #[derive(Serialize)]
-pub(crate) struct Found<'a> {
+pub(crate) struct SearchReply<'a> {
     pub hits: Vec<Hit<'a>>,
 }
 
@@ -52,7 +53,7 @@ impl Searches {
             None => LIMIT_DEFAULT,
             Some(text) => text.parse().ok().filter(|limit| (1..=limits.hits_max).contains(limit)).ok_or_else(|| {
                 let message = format!("limit is {}, not a number from 1 to {}", quoted(text), limits.hits_max);
-                Refusal::bad_request("bad-limit", message)
+                Refusal::bad_request(codes::refusal::BAD_LIMIT, message)
             })?,
         };
         let found = self.find(node, view, parameters.get("q").unwrap_or_default(), limit).await?;
@@ -65,33 +66,38 @@ impl Searches {
         view: &'a SinkView,
         query: &str,
         limit: u32,
-    ) -> Result<Found<'a>, Refusal> {
+    ) -> Result<SearchReply<'a>, Refusal> {
         let search = async {
             let _place = self.places.acquire().await;
             view.sink.search(query.to_owned(), limit).await
         };
-        let hits = within(node.limits.answer_timeout, search).await.map_err(|failure| refusal(view, &failure))?;
+        let hits = with_timeout(node.limits.answer_timeout, search).await.map_err(|failure| refusal(view, &failure))?;
         let hit = |hit: honeyflow_sink::Hit| Hit {
             entity: &view.entity,
             key: hit.key,
             version: hit.stamp,
             document: hit.document,
         };
-        // The bound is ours to keep, whatever a sink answers.
-        Ok(Found { hits: hits.into_iter().take(limit as usize).map(hit).collect() })
+        // Enforce the bound here, even if a sink returns more.
+        Ok(SearchReply { hits: hits.into_iter().take(limit as usize).map(hit).collect() })
     }
 }
 
-/// The one named, or the only one there is.
+/// Returns the named sink, or the only one if none is named.
 pub(crate) fn sink<'a>(node: &'a Node, name: Option<&str>) -> Result<&'a SinkView, Refusal> {
     let names = || node.sinks.iter().map(|view| &*view.name);
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return match &node.sinks[..] {
             [only] => Ok(only),
-            [] => Err(Refusal::new(StatusCode::NOT_FOUND, "no-sink", "this node has no sink that can be searched")),
+            [] => Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                codes::refusal::NO_SINK,
+                "this node has no sink that can be searched",
+            )),
             _ => {
                 let listed = names().collect::<Vec<_>>().join(", ");
-                Err(Refusal::bad_request("sink-missing", "several sinks: say which").hint(format!("sink = {listed}")))
+                Err(Refusal::bad_request(codes::refusal::SINK_MISSING, "there are several sinks: name one")
+                    .hint(format!("sink = {listed}")))
             }
         };
     };
@@ -100,24 +106,25 @@ pub(crate) fn sink<'a>(node: &'a Node, name: Option<&str>) -> Result<&'a SinkVie
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("there are: {}", names().collect::<Vec<_>>().join(", ")),
         };
-        Refusal::bad_request("unknown-sink", format!("there is no sink {}", quoted(name))).hint(hint)
+        Refusal::bad_request(codes::refusal::UNKNOWN_SINK, format!("there is no sink {}", quoted(name))).hint(hint)
     })
 }
 
-/// A `Reject` is about the query, which is the caller's own; everything else is about us.
+/// Returns the refusal for a failed search. A `Reject` is caused by the caller's query; every other class by this node
+/// or its sink.
 fn refusal(view: &SinkView, failure: &Failure) -> Refusal {
     if failure.class == Class::Reject {
         let message = visible(&failure.message.chars().take(500).collect::<String>());
-        return Refusal::bad_request("bad-query", message);
+        return Refusal::bad_request(codes::refusal::BAD_QUERY, message);
     }
-    Refusal::unavailable("sink-unavailable", format!("the sink `{}` does not answer", view.name), failure)
+    Refusal::unavailable(codes::refusal::SINK_UNAVAILABLE, format!("the sink `{}` does not answer", view.name), failure)
 }
 
-pub(crate) async fn within<T>(
+pub(crate) async fn with_timeout<T>(
     patience: Duration,
     asked: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::time::timeout(patience, asked)
         .await
-        .unwrap_or_else(|_| Err(Failure::retry("slow", format!("no answer within {patience:?}"))))
+        .unwrap_or_else(|_| Err(Failure::retry(codes::SLOW, format!("no answer within {patience:?}"))))
 }

@@ -1,4 +1,4 @@
-//! The accept loop: ours, because the bounds of SE-18 begin before there is a request.
+//! The accept loop. It is our own, because the bounds of SE-18 apply before there is a request.
 
 use std::{
     collections::HashMap,
@@ -20,9 +20,10 @@ use tokio::{
 };
 
 use crate::{
-    answer::{Refusal, seal},
-    door::Door,
-    gate, live, metrics,
+    admission,
+    answer::{Refusal, with_common_headers},
+    events::EventEndpoint,
+    live, metrics,
     node::Node,
     page::{self, Assets},
     pool, readiness,
@@ -34,25 +35,25 @@ use crate::{
     wire::{Serving, Wire},
 };
 
-/// What a request line and its headers may take before the protocol parser itself refuses them. Above our own limits,
-/// so that those answer with a reason.
+/// The size of a request line with its headers above which the protocol parser refuses it. It is above our own limits,
+/// so that our own check refuses first, with a reason.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-/// For answers under way when the node stops.
+/// How long answers in flight may take when the node stops.
 const GRACE: Duration = Duration::from_secs(2);
-/// After a failed accept (no file descriptors): the listener stays ready, so without a wait the loop would spin.
+/// The wait after a failed accept (no file descriptors): the listener stays ready, so without it the loop would spin.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// Everything that requests share.
+/// The state that all requests share.
 pub(crate) struct App {
     pub node: Arc<Node>,
     pub assets: Assets,
     pub sampler: Sampler,
     pub searches: Searches,
-    pub door: Door,
+    pub events: EventEndpoint,
     pub live: live::Live,
 }
 
-/// Serves until `shutdown`, then lets answers under way end.
+/// Serves until `shutdown` completes, then waits a moment for the answers in flight.
 ///
 /// # Errors
 /// If the listener has no address, which means that it is closed.
@@ -68,7 +69,7 @@ pub async fn serve(
         assets: Assets::new(),
         sampler: Sampler::new(node.clone()),
         searches: Searches::new(limits.searches_max),
-        door: Door::new(limits.bodies_bytes_max),
+        events: EventEndpoint::new(limits.bodies_bytes_max),
         live: live::Live::new(limits.live_clients_max, stopped.clone()),
         node,
     });
@@ -82,7 +83,7 @@ pub async fn serve(
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            // Ended connections leave the set, or it would only grow.
+            // Remove ended connections from the set, or it would only grow.
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
@@ -94,10 +95,10 @@ pub async fn serve(
                 continue;
             }
         };
-        // Above a bound the connection is closed at once: an answer would cost what the bound saves.
-        let Ok(place) = total.clone().try_acquire_owned() else { continue };
+        // Above a bound the connection is closed without an answer, which would cost what the bound saves.
+        let Ok(permit) = total.clone().try_acquire_owned() else { continue };
         let Some(seat) = peers.seat(peer.ip(), limits.connections_per_peer_max) else { continue };
-        connections.spawn(connection(app.clone(), stream, stopped.clone(), (place, seat)));
+        connections.spawn(connection(app.clone(), stream, stopped.clone(), (permit, seat)));
     }
     drop(listener);
     stop.send_replace(true);
@@ -127,13 +128,13 @@ async fn connection(
         }
     });
     let mut builder = http1::Builder::new();
-    // Deadlines lie in the wire: see there.
+    // The wire enforces the deadlines.
     builder.max_buf_size(HEAD_BYTES_MAX).header_read_timeout(None);
     let served = builder.serve_connection(TokioIo::new(wire), service);
     tokio::pin!(served);
     let result = tokio::select! {
         result = &mut served => result,
-        () = until(&mut stopped) => {
+        () = until_stopped(&mut stopped) => {
             served.as_mut().graceful_shutdown();
             served.await
         }
@@ -143,19 +144,19 @@ async fn connection(
     }
 }
 
-/// The node stops.
-pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which happens only when serving has ended.
+/// Waits until the node stops.
+pub(crate) async fn until_stopped(stopped: &mut watch::Receiver<bool>) {
+    // An error means that the sender was dropped, which happens only when serving has ended.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 async fn answer(app: &Arc<App>, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let answered = match gate::pass(&parts, &app.node.limits, &app.assets) {
+    let answered = match admission::admit(&parts, &app.node.limits, &app.assets) {
         Ok(route) => dispatch(app, route, &parts, body).await,
         Err(refusal) => Err(refusal),
     };
-    seal(answered.unwrap_or_else(|refusal| refusal.answer(parts.uri.path())))
+    with_common_headers(answered.unwrap_or_else(|refusal| refusal.answer(parts.uri.path())))
 }
 
 async fn dispatch(
@@ -178,16 +179,16 @@ async fn dispatch(
         Route::Search => app.searches.answer(&app.node, &parts.uri).await,
         Route::Runs => runs::answer(&app.node, &parts.uri).await,
         Route::Live => app.live.answer(),
-        Route::Events => app.door.answer(app, parts, body).await,
+        Route::Events => app.events.answer(app, parts, body).await,
         Route::Pools => pool::answer(app, parts, body).await,
     }
 }
 
-/// How many connections each peer has.
+/// The number of connections of each peer.
 #[derive(Clone, Default)]
 struct Peers(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// A peer's place; free again when it is dropped.
+/// One connection of a peer; it no longer counts when this is dropped.
 struct Seat {
     peers: Peers,
     peer: IpAddr,

@@ -1,15 +1,15 @@
 //! A connection's stream with its deadlines.
 //!
-//! hyper's own header time-out would also end a connection that merely rests between two requests. So the deadlines
-//! lie beneath it: whole headers within `headers` of accept (later: of their first byte), rest of at most `idle`
-//! between requests, and a peer that takes nothing of what it is sent for `idle` is let go. A request's body has its
-//! own deadline where it is read.
+//! hyper's own header time-out would also end a connection that is idle between two requests, so this stream enforces
+//! the deadlines instead: complete headers within `headers` after accept (for later requests: after their first byte),
+//! at most `idle` between requests, and a peer that reads nothing of an answer for `idle` is disconnected. A request's
+//! body has its own deadline where it is read.
 //!
 //! | phase    | reading                    | becomes                                  |
 //! |----------|----------------------------|------------------------------------------|
 //! | Headers  | until the deadline         | Serving, when the service is called      |
-//! | Serving  | without deadline           | Resting, when the answer's body is gone  |
-//! | Resting  | at most `idle`             | Headers, with the first byte             |
+//! | Serving  | without a deadline         | Resting, when the answer's body is dropped |
+//! | Resting  | at most `idle`             | Headers, at the first byte               |
 
 use std::{
     future::Future,
@@ -30,15 +30,16 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// Whether a request is being served; shared by a wire and the service behind it. That one was served is kept until the
-/// wire has seen it: a quick answer is gone before the wire is read again.
+/// Whether a request is being served; a wire and its service share this. The state "served" stays until the wire has
+/// read it, because a quick answer is complete before the wire is polled again.
 #[derive(Clone, Default)]
 pub(crate) struct Serving(Arc<State>);
 
 #[derive(Default)]
 struct State {
     now: AtomicU8,
-    /// hyper reads before it sends: without being woken it would not look again, and rest would have no deadline.
+    /// hyper reads before it sends: without a wake-up it would not poll again, and the idle time would have no
+    /// deadline.
     reader: AtomicWaker,
 }
 
@@ -51,24 +52,24 @@ impl Serving {
         self.0.now.store(SERVING, Ordering::Release);
     }
 
-    /// Ends when the returned body is gone.
+    /// Wraps the body: the request counts as being served until the returned body is dropped.
     pub fn until_sent(&self, body: Body) -> Body {
-        Body::new(Sent { body, serving: self.clone() })
+        Body::new(TrackedBody { body, serving: self.clone() })
     }
 
-    /// Whether one is being served, and whether one has been since the last look.
-    fn look(&self) -> (bool, bool) {
+    /// Returns whether a request is being served, and whether one was served since the last call.
+    fn take_state(&self) -> (bool, bool) {
         let served = self.0.now.compare_exchange(SERVED, WAITING, Ordering::AcqRel, Ordering::Acquire);
         (served == Err(SERVING), served.is_ok())
     }
 }
 
-struct Sent {
+struct TrackedBody {
     body: Body,
     serving: Serving,
 }
 
-impl HttpBody for Sent {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -88,7 +89,7 @@ impl HttpBody for Sent {
     }
 }
 
-impl Drop for Sent {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         self.serving.0.now.store(SERVED, Ordering::Release);
         self.serving.0.reader.wake();
@@ -109,7 +110,7 @@ pub(crate) struct Wire<S> {
     headers: Duration,
     idle: Duration,
     read_by: Pin<Box<Sleep>>,
-    /// Runs while the peer takes nothing.
+    /// Runs while the peer reads nothing.
     write_by: Option<Pin<Box<Sleep>>>,
 }
 
@@ -140,7 +141,7 @@ impl<S> Wire<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.serving.0.reader.register(context.waker());
-        match self.serving.look() {
+        match self.serving.take_state() {
             (true, _) => self.phase = Phase::Serving,
             (false, true) => self.enter(Phase::Resting),
             (false, false) => {}
@@ -151,7 +152,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
                 if self.phase == Phase::Resting && into.filled().len() > before {
                     self.enter(Phase::Headers);
                 }
-                // A trickle of bytes is always ready: the deadline must be looked at all the same.
+                // A slow stream of single bytes is always ready, so the deadline is checked here too.
                 if self.phase == Phase::Headers && Instant::now() >= self.read_by.deadline() {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }

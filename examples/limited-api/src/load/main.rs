@@ -1,4 +1,5 @@
-//! Sends requests to several copies of the service at a stated rate, unevenly if wished, and adds up what they admitted.
+//! Sends requests to several copies of the service at a stated rate, evenly or unevenly, and adds up what they
+//! admitted.
 
 mod report;
 mod send;
@@ -8,19 +9,15 @@ use std::{error::Error, time::Duration};
 use crate::report::Report;
 
 #[derive(clap::Parser)]
-#[command(
-    name = "limited-load",
-    version,
-    about = "Sends requests to copies of limited-api, and adds up what they admit"
-)]
+#[command(name = "limited-load", version, about = "Send requests to copies of limited-api and add up what they admit")]
 struct Arguments {
-    /// Addresses, or URLs, of the copies
+    /// Addresses or URLs of the copies
     #[arg(long, value_delimiter = ',', required = true)]
     targets: Vec<String>,
-    /// Requests a second, to all of them together
+    /// Requests a second to all copies together
     #[arg(long, default_value_t = 1500)]
     rate: u64,
-    /// Which part of them each copy gets; equal if left out
+    /// Part of the requests that each copy gets; equal parts if omitted
     #[arg(long, value_delimiter = ',')]
     skew: Vec<u64>,
     #[arg(long, default_value_t = 10)]
@@ -37,7 +34,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         skew if skew.len() == arguments.targets.len() && skew.iter().sum::<u64>() > 0 => skew.to_vec(),
         skew => {
             let (targets, parts) = (arguments.targets.len(), skew.len());
-            return Err(format!("--skew has {parts} parts and --targets {targets}; give each target its part").into());
+            return Err(
+                format!("--skew has {parts} parts but --targets has {targets}: pass one part for each target").into()
+            );
         }
     };
     let urls: Vec<String> = arguments.targets.iter().map(|target| url(target)).collect();

@@ -1,23 +1,24 @@
-//! What came of it: by target and in all. What was admitted is what the servers say, not what arrived here.
+//! The report of the load generator, per target and in total. The admitted requests are those that the servers report,
+//! not those whose responses arrived here.
 
 use std::{collections::BTreeMap, error::Error, fmt, time::Duration};
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::send::Sent;
+use crate::send::SendCounts;
 
 const WINDOW_MS: u64 = 1_000;
 
-/// By target: milliseconds of the machine's clock, and how many were admitted in each.
-pub type Admitted = Vec<BTreeMap<u64, u64>>;
+/// For each target: how many requests were admitted in each millisecond of the machine's clock.
+pub type AdmittedByMs = Vec<BTreeMap<u64, u64>>;
 
 #[derive(Serialize)]
 pub struct Report {
     pub seconds: f64,
     pub targets: Vec<Target>,
     pub total: Counts,
-    /// The most that all together admitted within a second.
+    /// The most requests that all targets together admitted within a second.
     pub worst_window: u64,
 }
 
@@ -37,7 +38,7 @@ pub struct Counts {
     pub errors: u64,
 }
 
-pub async fn admitted(client: &reqwest::Client, urls: &[String]) -> Result<Admitted, Box<dyn Error>> {
+pub async fn admitted(client: &reqwest::Client, urls: &[String]) -> Result<AdmittedByMs, Box<dyn Error>> {
     let mut all = Vec::new();
     for url in urls {
         let text = client.get(format!("{url}/admitted")).send().await?.text().await?;
@@ -48,7 +49,13 @@ pub async fn admitted(client: &reqwest::Client, urls: &[String]) -> Result<Admit
 }
 
 impl Report {
-    pub fn new(urls: &[String], sent: Vec<Sent>, before: &Admitted, after: &Admitted, length: Duration) -> Report {
+    pub fn new(
+        urls: &[String],
+        sent: Vec<SendCounts>,
+        before: &AdmittedByMs,
+        after: &AdmittedByMs,
+        length: Duration,
+    ) -> Report {
         let mut together: BTreeMap<u64, u64> = BTreeMap::new();
         let mut targets = Vec::new();
         let mut total = Counts::default();
@@ -74,7 +81,7 @@ impl Report {
 }
 
 impl Counts {
-    fn new(sent: Sent, admitted: u64, length: Duration) -> Counts {
+    fn new(sent: SendCounts, admitted: u64, length: Duration) -> Counts {
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let admitted_per_second = admitted as f64 / length.as_secs_f64();
         Counts { sent: sent.sent, admitted, admitted_per_second, refused: sent.refused, errors: sent.errors }

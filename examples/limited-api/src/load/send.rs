@@ -1,19 +1,19 @@
-//! Requests at a rate, whatever becomes of them: a slow answer does not hold up the next request.
+//! Sends requests at a fixed rate: a slow response does not delay the next request.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::{task::JoinSet, time::Instant};
 
-/// Requests under way; beyond this some are not sent, and counted as errors.
+/// The most requests in flight; further ones are not sent, and counted as errors.
 const OPEN_MAX: usize = 512;
 const TICK: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Copy, Default, Debug, Serialize)]
-pub struct Sent {
+pub struct SendCounts {
     pub sent: u64,
     pub admitted: u64,
-    /// 429
+    /// Responses with the status 429.
     pub refused: u64,
     pub errors: u64,
 }
@@ -24,7 +24,7 @@ enum Answer {
     Error,
 }
 
-impl Sent {
+impl SendCounts {
     fn count(&mut self, answer: &Answer) {
         match answer {
             Answer::Admitted => self.admitted += 1,
@@ -34,9 +34,9 @@ impl Sent {
     }
 }
 
-pub async fn send(client: reqwest::Client, url: String, rate: f64, length: Duration) -> Sent {
+pub async fn send(client: reqwest::Client, url: String, rate: f64, length: Duration) -> SendCounts {
     let mut open = JoinSet::new();
-    let mut sent = Sent::default();
+    let mut sent = SendCounts::default();
     let begun = Instant::now();
     let mut every = tokio::time::interval(TICK);
     while begun.elapsed() < length {
@@ -64,7 +64,7 @@ pub async fn send(client: reqwest::Client, url: String, rate: f64, length: Durat
 async fn one(client: reqwest::Client, url: String) -> Answer {
     let Ok(response) = client.get(url).send().await else { return Answer::Error };
     let status = response.status();
-    // Read to its end, so that the connection can be used again.
+    // The body is read to its end, so that the connection can be used again.
     let read = response.bytes().await;
     match status.as_u16() {
         200 if read.is_ok() => Answer::Admitted,

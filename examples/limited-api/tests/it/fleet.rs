@@ -1,4 +1,4 @@
-//! Copies of the service as processes of their own, and the load generator as another.
+//! Starts copies of the service and the load generator, each as a process.
 
 use std::{
     collections::BTreeMap,
@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use honeyflow_invariant::rate::Given;
+use honeyflow_invariant::rate::GrantedPermits;
 use serde_json::Value;
 
-/// Against hanging; nothing is measured by it.
+/// A timeout against hanging tests; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Killed when it is dropped.
+/// The running copies; they are killed when this is dropped.
 pub struct Fleet {
     copies: Vec<(Child, String)>,
 }
@@ -38,14 +38,14 @@ impl Fleet {
         fleet
     }
 
-    /// Until every copy decides by what the store says.
+    /// Waits until every copy has read the limit from the store.
     pub fn wait_for_the_store(&self) {
         let begun = Instant::now();
-        let stands = |address: &str| {
+        let is_ready = |address: &str| {
             let limit = get(address, "/limit");
             limit["mode"] == "pool" && limit["version"].as_u64() > Some(0)
         };
-        while !self.copies.iter().all(|(_, address)| stands(address)) {
+        while !self.copies.iter().all(|(_, address)| is_ready(address)) {
             assert!(begun.elapsed() < PATIENCE, "the store never learns the limit");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -62,8 +62,8 @@ impl Fleet {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
     }
 
-    /// Over all copies, in the order of time.
-    pub fn admitted(&self) -> Vec<Given> {
+    /// The admitted requests of all copies, in the order of time.
+    pub fn admitted(&self) -> Vec<GrantedPermits> {
         let mut by_ms: BTreeMap<u64, u64> = BTreeMap::new();
         for (_, address) in &self.copies {
             let answer = get(address, "/admitted");
@@ -71,7 +71,7 @@ impl Fleet {
                 *by_ms.entry(pair[0].as_u64().unwrap()).or_default() += pair[1].as_u64().unwrap();
             }
         }
-        by_ms.into_iter().map(|(at_ms, permits)| Given { at_us: at_ms * 1000, permits }).collect()
+        by_ms.into_iter().map(|(at_ms, permits)| GrantedPermits { at_us: at_ms * 1000, permits }).collect()
     }
 }
 

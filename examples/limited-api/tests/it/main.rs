@@ -1,4 +1,4 @@
-//! Three processes, one store, and requests that nearly all fall on one of them.
+//! Tests three processes on one store, with nearly all requests on one of them.
 
 mod fleet;
 
@@ -12,7 +12,7 @@ const BURST: u64 = 20;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// HV-60, HI-7: by what the servers admitted, in every window, whoever was asked.
+/// HV-60, HI-7: all servers together keep the limit in every window, even if one of them gets most requests.
 #[test]
 fn hi_7_three_processes_keep_one_limit_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
@@ -32,26 +32,29 @@ fn hi_7_three_processes_keep_one_limit_on_postgresql() {
 }
 
 fn keeps_its_limit(store: &str) {
-    // One fleet at a time has the machine to itself.
+    // Only one fleet runs at a time, so that it has the machine to itself.
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let fleet = Fleet::start(3, store, &format!("{RATE}/s"));
     fleet.wait_for_the_store();
     let mut counted_by_load = 0;
-    // Whom the demand favours shows only where the machine keeps up with the load.
+    // The permits follow the demand only if the machine keeps up with the load, so there are four attempts.
     for last in [false, false, false, true] {
         let report = fleet.load(3 * RATE, "90,5,5", 3);
         let admitted = |at: usize| report["targets"][at]["admitted"].as_u64().unwrap();
         counted_by_load += report["total"]["admitted"].as_u64().unwrap();
         let by_demand = admitted(0) > admitted(1) + admitted(2);
         let refused = report["total"]["refused"].as_u64().unwrap();
-        assert!(!last || by_demand && refused > 0, "demand decides, and there was more than the limit: {report:#}");
+        assert!(
+            !last || by_demand && refused > 0,
+            "the busiest copy admits most, and some requests are refused: {report:#}"
+        );
         if by_demand && refused > 0 {
             break;
         }
     }
     let given = fleet.admitted();
-    // A clock of whole milliseconds may show what happened in one of them as if it had been at its beginning; and a
-    // thread may be held up between being admitted and saying so.
+    // The log's clock has whole milliseconds, so a request may seem up to 1 ms earlier than it was; and a thread may be
+    // delayed between being admitted and being counted.
     let (tick, threads) = (RATE.div_ceil(1000), 3 * std::thread::available_parallelism().map_or(2, |n| n.get() as u64));
     let breaches = rate_holds("api", RATE, BURST + tick + threads, &given);
     assert!(breaches.is_empty(), "{:?}", &breaches[..breaches.len().min(3)]);

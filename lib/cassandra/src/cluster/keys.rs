@@ -1,4 +1,4 @@
-//! The settings of connections as people write them, in the table `cql` below the pool's: `[cassandra.cql]`.
+//! Reads the settings of connections from the table `cql` in the pool's settings: `[cassandra.cql]`.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use crate::wire::{Compression, Version};
 
 const TABLE: &str = "cql";
 
-/// All keys, each with what it may be.
+/// All keys with their allowed values.
 pub const KEYS: [(&str, &str); 12] = [
     ("lowest-version", "4 or 5"),
     ("highest-version", "4 or 5, not below the lowest"),
     ("compression", "\"none\", \"lz4\" or \"snappy\""),
     ("user", "a name"),
-    ("password", "where it stands: \"env:NAME\" or \"file:PATH\""),
+    ("password", "a reference: \"env:NAME\" or \"file:PATH\""),
     ("keyspace", "a name"),
     ("tls", "true or false"),
     ("tls-roots", "a file of certificates to trust"),
-    ("tls-certificate", "a file; goes with tls-key"),
-    ("tls-key", "a file; goes with tls-certificate"),
-    ("tls-name", "the name that the servers' certificates bear"),
+    ("tls-certificate", "a file; needs tls-key"),
+    ("tls-key", "a file; needs tls-certificate"),
+    ("tls-name", "the name in the servers' certificates"),
     ("max-frame", "\"64KiB\" to \"256MiB\""),
 ];
 
-/// `base` with what the tables say. Everything that is wrong is told at once.
+/// Returns `base`, changed by the table. Reports all errors together.
 pub fn read(base: &Settings, own: &Table) -> Result<Settings, SettingsError> {
     let mut wrong: Vec<(String, String)> = Vec::new();
     let others = own.keys().filter(|name| *name != TABLE);
@@ -41,21 +41,21 @@ pub fn read(base: &Settings, own: &Table) -> Result<Settings, SettingsError> {
         }
     };
     let mut settings = base.clone();
-    let mut said = Said::default();
+    let mut combined = CombinedKeys::default();
     for (key, value) in table {
-        if let Err(what) = said.take(&mut settings, key, value) {
+        if let Err(what) = combined.take(&mut settings, key, value) {
             wrong.push((format!("{TABLE}.{key}"), what));
         }
     }
-    if let Err((key, what)) = said.settle(&mut settings) {
+    if let Err((key, what)) = combined.apply(&mut settings) {
         wrong.push((format!("{TABLE}.{key}"), what));
     }
     if wrong.is_empty() { Ok(settings) } else { Err(SettingsError { wrong }) }
 }
 
-/// What makes sense only together.
+/// Keys that are only valid in combination.
 #[derive(Default)]
-struct Said {
+struct CombinedKeys {
     user: Option<String>,
     password: Option<Secret>,
     tls: Option<bool>,
@@ -64,7 +64,7 @@ struct Said {
     key: Option<String>,
 }
 
-impl Said {
+impl CombinedKeys {
     fn take(&mut self, settings: &mut Settings, key: &str, value: &Value) -> Result<(), String> {
         let allowed = KEYS.iter().find(|(name, _)| *name == key).map(|(_, allowed)| *allowed);
         let Some(allowed) = allowed else {
@@ -92,7 +92,7 @@ impl Said {
             }
             "user" => self.user = Some(text()?),
             "password" => {
-                // What was written is not shown: it may be the password itself.
+                // The value is not shown: it may be the password itself.
                 let named = text().ok().as_deref().and_then(secret);
                 self.password = Some(named.ok_or_else(|| format!("is not {allowed}"))?);
             }
@@ -113,13 +113,15 @@ impl Said {
         Ok(())
     }
 
-    fn settle(mut self, settings: &mut Settings) -> Result<(), (&'static str, String)> {
+    fn apply(mut self, settings: &mut Settings) -> Result<(), (&'static str, String)> {
         if settings.versions.lowest > settings.versions.highest {
             return Err(("highest-version", "is below lowest-version".to_owned()));
         }
         match (self.user, self.password) {
             (Some(user), Some(password)) => settings.login = Some(Arc::new(Password { user, password })),
-            (Some(_), None) => return Err(("user", "has no password; say where it stands".to_owned())),
+            (Some(_), None) => {
+                return Err(("user", "has no password; set password to \"env:NAME\" or \"file:PATH\"".to_owned()));
+            }
             (None, Some(_)) => return Err(("password", "has no user".to_owned())),
             (None, None) => {}
         }
@@ -127,20 +129,20 @@ impl Said {
         self.about_tls.certificate = match (self.certificate, self.key) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
-            (Some(_), None) => return Err(("tls-certificate", "has no key; name the file of tls-key".to_owned())),
+            (Some(_), None) => return Err(("tls-certificate", "has no key; set tls-key".to_owned())),
             (None, Some(_)) => return Err(("tls-key", "has no certificate".to_owned())),
         };
         match self.tls {
             Some(true) => settings.tls = Some(self.about_tls),
             Some(false) => settings.tls = None,
-            None if details => return Err(("tls", "is not set to true, and something is said about it".to_owned())),
+            None if details => return Err(("tls", "is not set to true, but other tls keys are set".to_owned())),
             None => {}
         }
         Ok(())
     }
 }
 
-/// `64MiB`, as sizes are written wherever there are any.
+/// Parses a size such as `64MiB`.
 fn bytes(text: &str) -> Option<usize> {
     let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
     let shift = ["B", "KiB", "MiB", "GiB"].iter().position(|name| *name == unit)? * 10;
@@ -170,7 +172,7 @@ mod tests {
 
     /// PL-60
     #[test]
-    fn cq_6_connections_are_set_up_in_a_table_below_the_pools() {
+    fn cq_6_connections_are_configured_in_a_table_of_the_pools_settings() {
         let settings = read_toml(
             "lowest-version = 4\nhighest-version = 4\ncompression = \"lz4\"\nuser = \"bee\"\n\
              password = \"env:HONEY\"\nkeyspace = \"shop\"\nmax-frame = \"1MiB\"\n\
@@ -185,12 +187,12 @@ mod tests {
         let tls = settings.tls.unwrap();
         assert_eq!(tls.certificate, Some(("own.pem".into(), "own.key".into())));
         assert_eq!((tls.roots, tls.name.as_deref()), (Some("/etc/roots.pem".into()), Some("hive")));
-        // What is not said stays.
+        // A key that is not set keeps its value.
         assert!(read_toml("").unwrap().login.is_none());
     }
 
     #[test]
-    fn cq_6_what_is_wrong_is_told_together_and_a_password_is_not_shown() {
+    fn cq_6_all_errors_are_reported_together_and_a_password_is_not_shown() {
         let wrong = read_toml("pasword = \"env:A\"\ncompression = \"zstd\"\nlowest-version = 3\n").unwrap_err();
         for part in
             ["cql.pasword is no setting; did you mean `password`?", "\"zstd\", not \"none\"", "is 3, not 4 or 5"]
@@ -198,7 +200,7 @@ mod tests {
             assert!(wrong.contains(part), "{wrong}");
         }
         for (below, part) in [
-            ("user = \"bee\"\npassword = \"honey\"\n", "cql.password is not where it stands"),
+            ("user = \"bee\"\npassword = \"honey\"\n", "cql.password is not a reference"),
             ("user = \"bee\"\n", "cql.user has no password"),
             ("password = \"file:/p\"\n", "cql.password has no user"),
             ("lowest-version = 5\nhighest-version = 4\n", "cql.highest-version is below"),

@@ -1,4 +1,4 @@
-//! From an open stream to the first request: OPTIONS, STARTUP, login, keyspace, one after the other.
+//! The handshake on an open stream, before the first request: OPTIONS, STARTUP, login, keyspace, one after the other.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::error::Cause;
 use crate::wire::frame::{Inbound, Outbound};
 use crate::wire::{Answer, Code, Compression, Parameters, Request, Response, Version};
 
-/// What the handshake leaves to the transport.
-pub struct Ready<S> {
+/// The stream after the handshake, for the transport.
+pub struct ReadyStream<S> {
     pub version: Version,
     pub stream: S,
     pub inbound: Inbound,
@@ -30,7 +30,7 @@ pub struct Handshake<'s, S> {
     within: Duration,
 }
 
-/// A login takes as many rounds as its mechanism wants, but some end must be.
+/// The largest number of rounds of a login; the mechanism decides how many it needs.
 const LOGIN_ROUNDS_MAX: usize = 16;
 const DRIVER: &str = env!("CARGO_PKG_NAME");
 const DRIVER_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -49,7 +49,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
         }
     }
 
-    pub async fn run(mut self) -> Result<Ready<S>, Cause> {
+    pub async fn run(mut self) -> Result<ReadyStream<S>, Cause> {
         let offered = match self.ask("OPTIONS", &Request::Options).await? {
             Answer::Supported(options) => options.get("COMPRESSION").cloned().unwrap_or_default(),
             other => return Err(self.refused("OPTIONS", other)),
@@ -57,12 +57,12 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
         let compression = choose(self.settings.compression, &offered, self.version);
         let mut options = vec![("DRIVER_NAME", DRIVER), ("DRIVER_VERSION", DRIVER_VERSION), ("THROW_ON_OVERLOAD", "1")];
         options.extend(compression.name().map(|name| ("COMPRESSION", name)));
-        // On version 4 already the answer to this may be packed.
+        // With version 4, the answer to STARTUP may already be packed.
         self.inbound.set_compression(compression);
         let answer = self.ask("STARTUP", &Request::Startup(&options)).await?;
         let refused = matches!(answer, Answer::Refused(_));
         if !refused {
-            // On version 5 this answer was the last one outside of segments.
+            // With version 5, this answer was the last one outside of segments.
             self.agree(compression);
         }
         match answer {
@@ -78,7 +78,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
                 other => return Err(self.refused("USE", other)),
             }
         }
-        Ok(Ready {
+        Ok(ReadyStream {
             version: self.version,
             stream: self.stream,
             inbound: self.inbound,
@@ -97,7 +97,8 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
 
     async fn login(&mut self, authenticator: &str) -> Result<(), Cause> {
         let login = self.settings.login.as_ref();
-        let login = login.ok_or_else(|| Cause::Login(format!("it wants one ({authenticator}), and none is set")))?;
+        let login =
+            login.ok_or_else(|| Cause::Login(format!("it requires one ({authenticator}), but none is configured")))?;
         let mut dialogue = login.begin(authenticator).map_err(Cause::Login)?;
         let mut token = dialogue.reply(None).map_err(Cause::Login)?;
         for _ in 0..LOGIN_ROUNDS_MAX {
@@ -109,7 +110,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
                 other => return Err(self.refused("AUTH_RESPONSE", other)),
             }
         }
-        Err(Cause::Login(format!("no end after {LOGIN_ROUNDS_MAX} challenges")))
+        Err(Cause::Login(format!("it did not end after {LOGIN_ROUNDS_MAX} challenges")))
     }
 
     fn refused(&self, asked: &'static str, answer: Answer) -> Cause {
@@ -138,7 +139,7 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
         self.stream.write_all_buf(&mut self.outbound.raw).await.map_err(Cause::broken)?;
         self.stream.flush().await.map_err(Cause::broken)?;
         loop {
-            // A server that does not know our version answers in its own.
+            // A server that does not know the requested version answers in its own.
             if let Some(spoken) = self.inbound.peek_version().filter(|spoken| *spoken != self.version.number()) {
                 return Err(Cause::Version { asked: self.version, spoken });
             }
@@ -156,7 +157,8 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
     }
 }
 
-/// What was asked for, if the server has it and the version allows it; on version 5, LZ4 in the place of Snappy.
+/// Returns the requested compression, if the server supports it and the version allows it; with version 5, LZ4 instead
+/// of Snappy.
 fn choose(asked: Compression, offered: &[String], version: Version) -> Compression {
     let asked = match asked {
         Compression::Snappy if version >= Version::V5 => Compression::Lz4,

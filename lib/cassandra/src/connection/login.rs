@@ -1,27 +1,27 @@
-//! Who we are. Mechanisms are exchangeable; secrets are read when they are needed and shown nowhere.
+//! The login at a server. Mechanisms are exchangeable; secrets are read when they are needed and never displayed.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A way of logging in.
+/// A login mechanism.
 pub trait Login: Send + Sync + fmt::Debug {
-    /// Begins a dialogue with a server that wants this authenticator; the error says why it cannot.
+    /// Begins the dialogue with a server that requires this authenticator; the error says why that is not possible.
     fn begin(&self, authenticator: &str) -> Result<Box<dyn Dialogue>, String>;
 }
 
-/// One login.
+/// The dialogue of one login.
 pub trait Dialogue: Send {
-    /// Our first token, before there is a challenge; then one for each challenge.
+    /// Returns the first token if there is no challenge yet; then one token for each challenge.
     fn reply(&mut self, challenge: Option<&[u8]>) -> Result<Vec<u8>, String>;
 }
 
-/// Where a secret stands. It is read anew at every connect, so that it can be changed while we run.
+/// The place of a secret. It is read at every connect, so that it can be changed while the process runs.
 #[derive(Clone)]
 pub enum Secret {
-    /// The name of a variable of the environment.
+    /// The name of an environment variable.
     Env(String),
     File(PathBuf),
-    /// For tests.
+    /// The secret itself, for tests.
     Plain(String),
 }
 
@@ -69,7 +69,7 @@ impl Dialogue for Plain {
     fn reply(&mut self, challenge: Option<&[u8]>) -> Result<Vec<u8>, String> {
         match challenge {
             None => Ok(self.token.clone()),
-            Some(_) => Err("the server wants more than a password".to_owned()),
+            Some(_) => Err("the server requires more than a password".to_owned()),
         }
     }
 }

@@ -10,10 +10,10 @@ use super::transport::{Exchange, Outcome};
 use crate::error::{Cause, Error};
 use crate::options::Options;
 use crate::wire::envelope::Outgoing;
-use crate::wire::{Answer, Bound, Envelope, Layout, Opcode, Parameters, Request, Response, Version};
+use crate::wire::{Answer, BoundValues, Envelope, Layout, Opcode, Parameters, Request, Response, Version};
 
 impl Connection {
-    /// A statement without values. Whoever has values prepares it: only then their types are known.
+    /// Sends a statement without values. A statement with values must be prepared: only then their types are known.
     pub async fn query(&self, text: &str, how: &Options) -> Result<Response, Error> {
         self.query_by(text, how, Instant::now() + how.within).await
     }
@@ -24,21 +24,21 @@ impl Connection {
             return Err(self.error(Cause::TimestampOnConditional));
         }
         let request = Request::Query { text, how: parameters(how, None, false) };
-        self.answered(&request, how, by).await
+        self.request(&request, how, by).await
     }
 
-    /// Any message; a refusal is an answer here.
+    /// Sends any message; a refusal is returned as an answer.
     pub(crate) async fn send(&self, request: &Request<'_>, by: Instant, tracing: bool) -> Result<Response, Error> {
         self.send_as(request, by, tracing, None).await
     }
 
-    /// The same, with a refusal as an error.
-    pub(crate) async fn answered(&self, request: &Request<'_>, how: &Options, by: Instant) -> Result<Response, Error> {
-        self.answered_as(request, how, by, None).await
+    /// Sends any message; a refusal is returned as an error.
+    pub(crate) async fn request(&self, request: &Request<'_>, how: &Options, by: Instant) -> Result<Response, Error> {
+        self.request_as(request, how, by, None).await
     }
 
-    /// The same, where it is known what the columns most likely look like.
-    pub(super) async fn answered_as(
+    /// Sends any message; `known` are the columns that the answer most likely has.
+    pub(super) async fn request_as(
         &self,
         request: &Request<'_>,
         how: &Options,
@@ -59,7 +59,7 @@ impl Connection {
         tracing: bool,
         known: Option<&Layout>,
     ) -> Result<Response, Error> {
-        self.carries_keyspace(request)?;
+        self.check_keyspace(request)?;
         let message = request.encode(self.shared.version, self.shared.compression, tracing);
         let message = message.map_err(|why| self.error(why.into()))?;
         let exchanged = if self.timed {
@@ -68,19 +68,20 @@ impl Connection {
             self.exchange_by(message, request.opcode(), by).await
         };
         let envelope = exchanged.map_err(|cause| self.error(cause))?;
-        // The frame was right and its contents were not.
-        Response::read_as(&envelope, self.shared.version, known).map_err(|malformed| self.wrong(malformed.into()))
+        // The frame was valid but its content was not.
+        Response::read_as(&envelope, self.shared.version, known)
+            .map_err(|malformed| self.close_as_wrong(malformed.into()))
     }
 
-    /// Whatever this peer is, it gets no further request.
-    pub(super) fn wrong(&self, cause: Cause) -> Error {
+    /// Closes the connection to a server that answered wrongly, and returns the error.
+    pub(super) fn close_as_wrong(&self, cause: Cause) -> Error {
         self.shared.tally.wrong.store(true, Ordering::Relaxed);
         self.shared.closing.send_replace(Some(Instant::now()));
         self.error(cause)
     }
 
-    /// Where the version cannot name a keyspace, the connection's own must be the one that is meant.
-    fn carries_keyspace(&self, request: &Request<'_>) -> Result<(), Error> {
+    /// Fails if the request has a keyspace that version 4 cannot carry and that is not the connection's own.
+    fn check_keyspace(&self, request: &Request<'_>) -> Result<(), Error> {
         match request.keyspace() {
             Some(keyspace)
                 if self.shared.version < Version::V5 && self.shared.keyspace.as_deref() != Some(keyspace) =>
@@ -110,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// It has ended; the reason stands there before anybody is told.
+    /// The cause of a request whose connection has ended. The reason is stored before any caller learns of the end.
     fn lost(&self, sent: bool) -> Cause {
         let why = self.shared.ended.borrow().as_ref().map_or(Cause::Closed, |cause| (**cause).clone());
         Cause::Lost { why: Box::new(why), sent }
@@ -121,7 +122,7 @@ impl Connection {
     }
 }
 
-pub(super) fn parameters<'a>(how: &'a Options, values: Option<&'a Bound>, skip_metadata: bool) -> Parameters<'a> {
+pub(super) fn parameters<'a>(how: &'a Options, values: Option<&'a BoundValues>, skip_metadata: bool) -> Parameters<'a> {
     Parameters {
         consistency: how.consistency,
         serial: how.serial,

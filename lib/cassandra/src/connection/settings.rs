@@ -1,4 +1,4 @@
-//! What a connection is to be like.
+//! The settings of a connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,30 +23,30 @@ impl Versions {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub versions: Versions,
-    /// What to ask for; the server may have less.
+    /// The compression to request; the server may not support it.
     pub compression: Compression,
     pub login: Option<Arc<dyn Login>>,
     pub tls: Option<Tls>,
-    /// Set before the first request.
+    /// The keyspace of the connection; it is set before the first request.
     pub keyspace: Option<String>,
-    /// The longest body that is taken, unpacked too.
+    /// The longest body that is accepted, both packed and unpacked.
     pub frame_bytes_max: usize,
-    /// Requests under way at once.
+    /// The largest number of requests in flight.
     pub streams_max: u16,
-    /// Requests that wait for a stream or for the socket.
+    /// The largest number of requests that wait for a stream or for the socket.
     pub queue_max: usize,
-    /// A write without progress for so long ends the connection.
+    /// A write that makes no progress for this time ends the connection.
     pub write_timeout: Duration,
-    /// So many requests whose caller has gone, and the connection takes nothing new. Of those outside of loans: a pool
+    /// With more orphans than this the connection takes no new request. Counts only requests outside of loans: a pool
     /// counts its own (`max-orphans`).
     pub orphans_max: usize,
-    /// Or one of them for so long.
+    /// With an orphan older than this the connection takes no new request.
     pub orphan_age_max: Duration,
-    /// How long the kernel waits for a peer that acknowledges nothing; below a pool, its `heartbeat-timeout`.
+    /// How long the kernel waits for a peer that acknowledges nothing; in a pool, its `heartbeat-timeout`.
     pub dead_after: Duration,
 }
 
-/// Streams are numbered by 15 bits.
+/// The largest number of streams: a stream number has 15 bits.
 pub const STREAMS_MAX: u16 = 1 << 15;
 
 impl Default for Settings {

@@ -1,9 +1,10 @@
-//! Which stream numbers are taken, and by whom. A number is free again only when its answer has come.
+//! The stream numbers of a connection, and the requests that use them. A number is free again only when its answer has
+//! come.
 
 #[derive(Debug)]
 pub struct Streams<T> {
     taken: Vec<Option<T>>,
-    /// The last one used comes first: few numbers are in use, and small ones.
+    /// A stack, so that few and small numbers are in use.
     free: Vec<u16>,
     max: usize,
 }
@@ -22,7 +23,7 @@ impl<T> Streams<T> {
         self.taken.len() - self.free.len()
     }
 
-    /// `None` if all are taken.
+    /// Takes a free number; `None` if all are in use.
     pub fn take(&mut self, by: T) -> Option<i16> {
         if let Some(number) = self.free.pop() {
             self.taken[usize::from(number)] = Some(by);
@@ -35,12 +36,12 @@ impl<T> Streams<T> {
         i16::try_from(self.taken.len() - 1).ok()
     }
 
-    /// Whoever waited there; `None` if nobody did.
+    /// Frees a number and returns its request; `None` if it was not in use.
     pub fn free(&mut self, stream: i16) -> Option<T> {
         let number = u16::try_from(stream).ok()?;
-        let who = self.taken.get_mut(usize::from(number))?.take()?;
+        let user = self.taken.get_mut(usize::from(number))?.take()?;
         self.free.push(number);
-        Some(who)
+        Some(user)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &T> {
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn cq_1_numbers_that_nobody_took_belong_to_nobody() {
+    fn cq_1_a_number_that_was_not_taken_cannot_be_freed() {
         let mut streams = Streams::<()>::new(3);
         streams.take(()).unwrap();
         for stream in [1, 2, 3, i16::MAX, -1, i16::MIN] {

@@ -1,4 +1,4 @@
-//! TLS around a stream that is open already.
+//! Adds TLS to an open stream.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::Cause;
 
-/// Without a name of its own a server is called by the address we connect to.
+/// Secures the stream. Without a configured name, the server's certificate must contain the address that was dialled.
 pub async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &Tls,
     stream: S,

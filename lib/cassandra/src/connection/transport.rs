@@ -1,16 +1,16 @@
-//! The task that owns a socket: gathers what is to be sent into few writes, cuts what arrives into answers.
+//! The task that owns a socket: it combines requests into few writes, and splits what arrives into answers.
 //!
-//! | what happens                                  | the connection                 | the request               |
-//! |-----------------------------------------------|--------------------------------|---------------------------|
-//! | an answer to a stream that is taken           | stays, the stream is free      | answered                  |
-//! | the same, its caller gone                     | stays, the stream is free      | an orphan less            |
-//! | an answer to a stream that nobody took        | ends: nothing can be trusted   | lost                      |
-//! | bytes that are no frame, a wrong checksum     | ends                           | lost                      |
-//! | the peer ends it, no byte written for so long | ends                           | lost, or never sent       |
-//! | too many orphans, or one too old              | takes nothing new, then ends   | those under way go on     |
+//! | event                                            | the connection                 | the request               |
+//! |--------------------------------------------------|--------------------------------|---------------------------|
+//! | an answer on a stream in use                     | stays, the stream is free      | answered                  |
+//! | the same, but the caller has gone                | stays, the stream is free      | one orphan less           |
+//! | an answer on a stream that is not in use         | ends: nothing can be trusted   | lost                      |
+//! | bytes that are not a frame, a wrong checksum     | ends                           | lost                      |
+//! | the peer closes it, or `write_timeout` is over   | ends                           | lost, or never sent       |
+//! | too many orphans, or one too old                 | takes no new request, then ends | those in flight continue |
 //!
-//! The last is for requests outside of loans. Orphans of a loan are counted by who lent the connection: a pool opens another
-//! one first, and only then closes this one.
+//! The last row applies to requests outside of loans. The lender of a connection counts the orphans of its loans: a
+//! pool first opens another connection and only then closes this one.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
 use super::Tally;
-use super::handshake::Ready;
+use super::handshake::ReadyStream;
 use super::settings::Settings;
 use super::streams::Streams;
 use crate::error::Cause;
@@ -34,17 +34,17 @@ use crate::wire::envelope::Outgoing;
 use crate::wire::frame::{Inbound, Outbound};
 use crate::wire::{Answer, Envelope, Notice, Opcode, Response, Version};
 
-/// Beyond this, what is to be written waits in the channel and not here.
+/// With more unwritten bytes than this, further requests wait in the channel.
 const UNWRITTEN_BYTES_MAX: usize = 256 * 1024;
 const READ_BYTES: usize = 32 * 1024;
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A request on its way.
+/// A request on its way to the transport.
 pub struct Exchange {
     pub message: Outgoing,
     pub answer: oneshot::Sender<Outcome>,
-    /// Held until the answer has come, also when nobody waits for it any more.
-    pub guard: Option<Guard>,
+    /// Held until the answer has come, also after the caller has gone.
+    pub guard: Option<SharedGuard>,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -53,15 +53,16 @@ impl std::fmt::Debug for Exchange {
     }
 }
 
-/// Of whoever lent the connection: one for all requests of a loan.
-pub type Guard = Arc<dyn UnderWay>;
+/// The lender's guard, shared by all requests of a loan.
+pub type SharedGuard = Arc<dyn RequestGuard>;
 
-/// Held until the answer has come, and told of it: what was never sent is not answered when it goes.
-pub trait UnderWay: Send + Sync {
+/// The lender's mark of a request in flight, held until the answer has come. A request that was never sent drops it
+/// without calling [`RequestGuard::answered`].
+pub trait RequestGuard: Send + Sync {
     fn answered(&self);
 }
 
-impl<C: Connector> UnderWay for InFlight<C> {
+impl<C: Connector> RequestGuard for InFlight<C> {
     fn answered(&self) {
         InFlight::answered(self);
     }
@@ -70,14 +71,14 @@ impl<C: Connector> UnderWay for InFlight<C> {
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Envelope),
-    /// The connection ended before a byte of it was written.
+    /// The connection ended before a byte of the request was written.
     Unsent,
 }
 
-struct Waiting {
+struct PendingRequest {
     answer: oneshot::Sender<Outcome>,
     sent_at: Instant,
-    guard: Option<Guard>,
+    guard: Option<SharedGuard>,
 }
 
 pub struct Transport<S> {
@@ -86,14 +87,14 @@ pub struct Transport<S> {
     outbound: Outbound,
     version: Version,
     requests: mpsc::Receiver<Exchange>,
-    streams: Streams<Waiting>,
+    streams: Streams<PendingRequest>,
     notices: mpsc::Sender<Notice>,
     tally: Arc<Tally>,
-    look: Interval,
-    /// Runs while something is to be written.
+    check: Interval,
+    /// The timer of a write that makes no progress.
     stuck: Option<Pin<Box<Sleep>>>,
     unflushed: bool,
-    /// What is to be written was put there in this turn.
+    /// The unwritten requests were added in this poll.
     fresh: bool,
     write_timeout: Duration,
     orphans_max: usize,
@@ -102,14 +103,14 @@ pub struct Transport<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     pub fn new(
-        ready: Ready<S>,
+        ready: ReadyStream<S>,
         requests: mpsc::Receiver<Exchange>,
         notices: mpsc::Sender<Notice>,
         tally: Arc<Tally>,
         settings: &Settings,
     ) -> Self {
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut check = tokio::time::interval(CHECK_INTERVAL);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             stream: ready.stream,
             inbound: ready.inbound,
@@ -119,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             streams: Streams::new(settings.streams_max),
             notices,
             tally,
-            look,
+            check,
             stuck: None,
             unflushed: false,
             fresh: false,
@@ -134,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         if matches!(cause, Cause::Malformed(_) | Cause::Stranger(_)) {
             self.tally.wrong.store(true, Ordering::Relaxed);
         }
-        // First the reason, then those who will ask for it.
+        // Store the reason first, then end the requests whose callers will read it.
         end.send_replace(Some(Arc::new(cause)));
         self.tally.over.store(true, Ordering::Release);
         self.requests.close();
@@ -142,7 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             let _ = unsent.answer.send(Outcome::Unsent);
         }
         self.tally.in_flight.store(0, Ordering::Relaxed);
-        let _ = tokio::time::timeout(LOOK_EVERY, self.stream.shutdown()).await;
+        let _ = tokio::time::timeout(CHECK_INTERVAL, self.stream.shutdown()).await;
     }
 
     async fn serve(&mut self, mut close: watch::Receiver<Option<Instant>>) -> Cause {
@@ -150,11 +151,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             cause = poll_fn(|cx| self.poll(cx)) => return cause,
             by = close.wait_for(Option::is_some) => match by {
                 Ok(by) => by.unwrap_or_else(Instant::now),
-                // The last handle is gone: nobody waits for anything.
+                // The last handle is dropped, so no caller waits.
                 Err(_) => return Cause::Closed,
             },
         };
-        // What is in the channel was accepted before; only newcomers are refused.
+        // Requests in the channel were accepted before; only new ones are refused.
         self.requests.close();
         let drained = poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(cause) => Poll::Ready(cause),
@@ -172,9 +173,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         let ended = |cause: Cause| Poll::Ready(cause);
         self.fresh = false;
         loop {
-            // Each leaves its waker behind when it stops, and starts the others again when it has moved.
+            // Each part registers its waker when it is pending; if one makes progress, all run again.
             let mut moved = self.take_requests(cx);
-            // Where one asks, others are about to: a turn later one write carries them all.
+            // After one request others are likely to follow: writing in the next poll sends them all in one write.
             if !self.fresh {
                 match self.write(cx) {
                     Ok(wrote) => moved |= wrote,
@@ -185,9 +186,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                 Ok(read) => moved |= read,
                 Err(cause) => return ended(cause),
             }
-            if self.look.poll_tick(cx).is_ready() {
+            if self.check.poll_tick(cx).is_ready() {
                 moved = true;
-                if let Some(cause) = self.look_at_orphans() {
+                if let Some(cause) = self.check_orphans() {
                     return ended(cause);
                 }
             }
@@ -203,11 +204,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         while self.streams.has_free() && self.outbound.len() < UNWRITTEN_BYTES_MAX {
             let Poll::Ready(Some(mut exchange)) = self.requests.poll_recv(cx) else { break };
             let sent_at = *now.get_or_insert_with(Instant::now);
-            // Whoever has gone before it was sent leaves nothing behind.
+            // If the caller has gone before the request was sent, it is dropped.
             if exchange.answer.is_closed() {
                 continue;
             }
-            let waiting = Waiting { answer: exchange.answer, sent_at, guard: exchange.guard };
+            let waiting = PendingRequest { answer: exchange.answer, sent_at, guard: exchange.guard };
             if let Some(stream) = self.streams.take(waiting) {
                 self.outbound.push(exchange.message.on_stream(stream));
             }
@@ -271,7 +272,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             if let Some(guard) = &waiting.guard {
                 guard.answered();
             }
-            // Before anybody can give the loan back: nothing of it is under way then.
+            // Drop the guard before the caller can return the loan: then the loan has no request in flight.
             drop(waiting.guard);
             let _ = waiting.answer.send(Outcome::Answered(envelope));
         }
@@ -292,16 +293,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         self.tally.in_flight.store(u32::try_from(self.streams.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
-    /// The end of a worn connection, when only orphans are left on it.
-    fn look_at_orphans(&self) -> Option<Cause> {
+    /// Counts the orphans and marks the connection as unusable if necessary. Returns the cause of its end if it is
+    /// unusable and only orphans use it.
+    fn check_orphans(&self) -> Option<Cause> {
         let orphans = || self.streams.iter().filter(|one| one.answer.is_closed());
         let count = orphans().count();
         self.tally.orphans.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
         let own = || orphans().filter(|one| one.guard.is_none()).map(|one| one.sent_at);
         if own().count() > self.orphans_max || own().min().is_some_and(|at| at.elapsed() > self.orphan_age_max) {
-            self.tally.worn.store(true, Ordering::Relaxed);
+            self.tally.unusable.store(true, Ordering::Relaxed);
         }
         let only_orphans = count == self.streams.len() && self.requests.is_empty() && self.outbound.is_empty();
-        (self.tally.worn.load(Ordering::Relaxed) && only_orphans).then_some(Cause::Closed)
+        (self.tally.unusable.load(Ordering::Relaxed) && only_orphans).then_some(Cause::Closed)
     }
 }

@@ -1,5 +1,5 @@
-//! Statements by keyspace and text. The one that was used longest ago is forgotten first; the ones used most are told to
-//! a server that has come back.
+//! Caches statements by keyspace and text. The least recently used one is forgotten first; the most used ones are
+//! prepared again at a server that has come back.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::statement::Statement;
 
 #[derive(Debug)]
 pub struct Cache {
-    kept: Mutex<HashMap<Name, Statement>>,
+    statements: Mutex<HashMap<Name, Statement>>,
     max: usize,
 }
 
@@ -18,10 +18,10 @@ type Name = (Option<String>, String);
 
 impl Cache {
     pub fn new(max: usize) -> Self {
-        Self { kept: Mutex::default(), max: max.max(1) }
+        Self { statements: Mutex::default(), max: max.max(1) }
     }
 
-    /// The same statement for the same text, so that whoever prepares it does so for all.
+    /// Returns the statement of this text. All callers share it, so that one of them prepares it for all.
     pub fn get(&self, keyspace: Option<&str>, text: &str, now: Instant) -> Statement {
         let mut kept = self.lock();
         let name = (keyspace.map(str::to_owned), text.to_owned());
@@ -41,7 +41,7 @@ impl Cache {
         statement
     }
 
-    /// Those that were used most, the first one first.
+    /// Returns the most used statements, the most used one first.
     pub fn most_used(&self, count: usize) -> Vec<Statement> {
         let mut all: Vec<Statement> = self.lock().values().cloned().collect();
         all.sort_by_cached_key(|statement| std::cmp::Reverse(statement.usage().times()));
@@ -50,8 +50,8 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, Statement>> {
-        // What is inside is whole after every line.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        // The map is consistent after every line, so poisoning does not matter.
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         let (one, two) = (cache.get(None, "one", after(1)), cache.get(None, "two", after(2)));
-        // To execute it is to use it, also where nobody asks for it by its text.
+        // An execution counts as a use, also without a look-up by text.
         one.usage().count(after(3));
         cache.get(None, "three", after(4));
         assert!(same(&one, &cache.get(None, "one", after(5))));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn cq_9_those_used_most_are_known() {
+    fn cq_9_the_most_used_statements_are_listed_first() {
         let cache = Cache::new(9);
         let now = Instant::now();
         for (text, times) in [("rare", 1), ("often", 30), ("now and then", 5)] {

@@ -1,4 +1,4 @@
-//! The rows of a statement, page by page. While one page is worked on, the next is on its way.
+//! The rows of a statement, page by page. While the caller handles one page, the next one is fetched.
 
 use std::sync::Arc;
 
@@ -13,37 +13,37 @@ use crate::wire::{Response, Version};
 
 #[derive(Debug)]
 pub struct Pages {
-    /// `None` after the last one.
-    ahead: Option<Ahead>,
+    /// `None` after the last page.
+    prefetch: Option<Prefetch>,
 }
 
-struct Ahead {
-    what: What,
+struct Prefetch {
+    query: PageQuery,
     page: JoinHandle<Result<(Version, Rows), Error>>,
 }
 
 #[derive(Clone)]
-struct What {
+struct PageQuery {
     session: Session,
     statement: Statement,
     values: Arc<dyn BindAll + Send + Sync>,
     how: Options,
 }
 
-impl std::fmt::Debug for Ahead {
+impl std::fmt::Debug for Prefetch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ahead({})", self.what.statement.text())
+        write!(f, "Prefetch({})", self.query.statement.text())
     }
 }
 
-impl What {
-    fn fetch(self) -> Ahead {
-        let what = self.clone();
+impl PageQuery {
+    fn fetch(self) -> Prefetch {
+        let query = self.clone();
         let page = tokio::spawn(async move {
-            let response = what.session.execute_dyn(&what.statement, &*what.values, &what.how).await?;
+            let response = query.session.execute_dyn(&query.statement, &*query.values, &query.how).await?;
             Ok((response.version, Response::into_rows(response)))
         });
-        Ahead { what: self, page }
+        Prefetch { query: self, page }
     }
 }
 
@@ -54,22 +54,24 @@ impl Pages {
         values: Arc<dyn BindAll + Send + Sync>,
         how: Options,
     ) -> Self {
-        Self { ahead: Some(What { session, statement, values, how }.fetch()) }
+        Self { prefetch: Some(PageQuery { session, statement, values, how }.fetch()) }
     }
 
-    /// The next page, `None` after the last. An error ends it.
+    /// Returns the next page, `None` after the last one. An error ends the listing.
     pub async fn next(&mut self) -> Option<Result<Rows, Error>> {
-        let ahead = self.ahead.as_mut()?;
-        let page = match (&mut ahead.page).await {
+        let prefetch = self.prefetch.as_mut()?;
+        let page = match (&mut prefetch.page).await {
             Ok(page) => page,
-            Err(stopped) => std::panic::resume_unwind(Box::new(format!("a page was not read: {stopped}"))),
+            Err(stopped) => {
+                std::panic::resume_unwind(Box::new(format!("the task that reads a page has stopped: {stopped}")))
+            }
         };
-        let Ahead { mut what, .. } = self.ahead.take()?;
+        let Prefetch { mut query, .. } = self.prefetch.take()?;
         if let Ok((version, rows)) = &page
             && let Some(next) = rows.next_page()
         {
-            what.how = what.how.page(next.clone()).spoken(*version);
-            self.ahead = Some(what.fetch());
+            query.how = query.how.page(next.clone()).only_version(*version);
+            self.prefetch = Some(query.fetch());
         }
         Some(page.map(|(_, rows)| rows))
     }
@@ -77,8 +79,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        if let Some(ahead) = &self.ahead {
-            ahead.page.abort();
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.page.abort();
         }
     }
 }

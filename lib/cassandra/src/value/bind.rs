@@ -1,4 +1,4 @@
-//! Rust values to cells, checked against the type that the server told when the statement was prepared.
+//! Converts Rust values to cells, and checks them against the types that the server sent for the prepared statement.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -7,13 +7,13 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::decode::DATE_MIDDLE;
-use super::{Unfit, Value, vint};
-use crate::wire::request::{Bound, TooLong};
+use super::{Value, ValueMismatch, vint};
+use crate::wire::request::{BoundValues, TooLong};
 use crate::wire::{Column, Type};
 
-/// What became of a value.
+/// What a bound value has put into its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum CellContent {
     Bytes,
     Null,
     Unset,
@@ -30,23 +30,23 @@ pub enum Written {
 /// assert!(7_i32.bind(&Type::Text, &mut out).is_err());
 /// ```
 pub trait Bind {
-    /// Appends the bytes of the value, without their length; or nothing, and says that there are none.
-    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit>;
+    /// Appends the bytes of the value, without their length; appends nothing for null and unset.
+    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch>;
 }
 
-/// Leaves a column as it is.
+/// Leaves a column unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unset;
 
 macro_rules! bind_number {
     ($($number:ty: $($kind:ident)|+;)*) => {$(
         impl Bind for $number {
-            fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+            fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
                 if !matches!(kind, $(Type::$kind)|+) {
-                    return Err(Unfit::kind(stringify!($number), kind));
+                    return Err(ValueMismatch::kind(stringify!($number), kind));
                 }
                 out.extend_from_slice(&self.to_be_bytes());
-                Ok(Written::Bytes)
+                Ok(CellContent::Bytes)
             }
         }
     )*};
@@ -64,13 +64,13 @@ bind_number! {
 macro_rules! bind_bytes {
     ($($value:ty, $given:literal: $($kind:pat_param)|+ => $bytes:expr;)*) => {$(
         impl Bind for $value {
-            fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+            fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
                 if !matches!(kind, $($kind)|+) {
-                    return Err(Unfit::kind($given, kind));
+                    return Err(ValueMismatch::kind($given, kind));
                 }
                 let bytes: fn(&Self, &mut Vec<u8>) = $bytes;
                 bytes(self, out);
-                Ok(Written::Bytes)
+                Ok(CellContent::Bytes)
             }
         }
     )*};
@@ -91,50 +91,50 @@ bind_bytes! {
 }
 
 impl Bind for Unset {
-    fn bind(&self, _: &Type, _: &mut Vec<u8>) -> Result<Written, Unfit> {
-        Ok(Written::Unset)
+    fn bind(&self, _: &Type, _: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
+        Ok(CellContent::Unset)
     }
 }
 
 impl<T: Bind + ?Sized> Bind for &T {
-    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         (**self).bind(kind, out)
     }
 }
 
 impl<T: Bind> Bind for Option<T> {
-    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
-        self.as_ref().map_or(Ok(Written::Null), |value| value.bind(kind, out))
+    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
+        self.as_ref().map_or(Ok(CellContent::Null), |value| value.bind(kind, out))
     }
 }
 
 impl<T: Bind> Bind for Vec<T> {
-    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         match kind {
             Type::List(of) | Type::Set(of) => elements(of, self.iter(), out),
             Type::Vector(of, count) => vector(of, *count, self, kind, out),
-            _ => Err(Unfit::kind("a list", kind)),
+            _ => Err(ValueMismatch::kind("a list", kind)),
         }
     }
 }
 
 impl<K: Bind, V: Bind> Bind for BTreeMap<K, V> {
-    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         pairs(self.len(), self.iter(), kind, out)
     }
 }
 
 impl<K: Bind, V: Bind, S> Bind for HashMap<K, V, S> {
-    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         pairs(self.len(), self.iter(), kind, out)
     }
 }
 
 impl Bind for Value {
-    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind(&self, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         match (self, kind) {
-            (Self::Null, _) => return Ok(Written::Null),
-            (Self::Unset, _) => return Ok(Written::Unset),
+            (Self::Null, _) => return Ok(CellContent::Null),
+            (Self::Unset, _) => return Ok(CellContent::Unset),
             (Self::Text(text), _) => return text.bind(kind, out),
             (Self::Blob(bytes), _) => return bytes.bind(kind, out),
             (Self::Boolean(value), _) => return value.bind(kind, out),
@@ -171,15 +171,15 @@ impl Bind for Value {
             (Self::Vector(values), Type::Vector(of, count)) => return vector(of, *count, values, kind, out),
             (Self::Tuple(values), Type::Tuple(kinds)) => {
                 if values.len() > kinds.len() {
-                    return Err(Unfit::Count { wanted: kinds.len(), given: values.len() });
+                    return Err(ValueMismatch::Count { wanted: kinds.len(), given: values.len() });
                 }
-                // Parts that a cell did not have are left out when it is read: they are null.
+                // Reading leaves out the parts that a cell does not contain: they are null.
                 let values = values.iter().map(Some).chain(std::iter::repeat(None));
                 values.zip(kinds).try_for_each(|(value, kind)| with_length(&value, kind, out, true))?;
             }
             (Self::User(values), Type::User(of)) => {
                 if let Some((name, _)) = values.iter().find(|(name, _)| !of.fields.iter().any(|f| f.name == *name)) {
-                    return Err(Unfit::NoColumn(name.to_string()));
+                    return Err(ValueMismatch::NoColumn(name.to_string()));
                 }
                 for field in &of.fields {
                     let given = values.iter().find(|(name, _)| *name == field.name).map(|(_, value)| value);
@@ -187,9 +187,9 @@ impl Bind for Value {
                 }
             }
             (Self::Custom(bytes), Type::Custom(_)) => out.extend_from_slice(bytes),
-            _ => return Err(Unfit::kind("the value", kind)),
+            _ => return Err(ValueMismatch::kind("the value", kind)),
         }
-        Ok(Written::Bytes)
+        Ok(CellContent::Bytes)
     }
 }
 
@@ -197,10 +197,10 @@ fn elements<'v, T: Bind + 'v>(
     of: &Type,
     values: impl ExactSizeIterator<Item = &'v T>,
     out: &mut Vec<u8>,
-) -> Result<Written, Unfit> {
+) -> Result<CellContent, ValueMismatch> {
     out.extend_from_slice(&length("a collection", values.len())?);
     values.into_iter().try_for_each(|value| with_length(value, of, out, false))?;
-    Ok(Written::Bytes)
+    Ok(CellContent::Bytes)
 }
 
 fn pairs<K: Bind, V: Bind>(
@@ -208,26 +208,32 @@ fn pairs<K: Bind, V: Bind>(
     mut pairs: impl Iterator<Item = (K, V)>,
     kind: &Type,
     out: &mut Vec<u8>,
-) -> Result<Written, Unfit> {
-    let Type::Map(of) = kind else { return Err(Unfit::kind("a map", kind)) };
+) -> Result<CellContent, ValueMismatch> {
+    let Type::Map(of) = kind else { return Err(ValueMismatch::kind("a map", kind)) };
     out.extend_from_slice(&length("a map", count)?);
     pairs.try_for_each(|(key, value)| {
         with_length(&key, &of.0, out, false)?;
         with_length(&value, &of.1, out, false)
     })?;
-    Ok(Written::Bytes)
+    Ok(CellContent::Bytes)
 }
 
-fn vector<T: Bind>(of: &Type, count: usize, values: &[T], kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+fn vector<T: Bind>(
+    of: &Type,
+    count: usize,
+    values: &[T],
+    kind: &Type,
+    out: &mut Vec<u8>,
+) -> Result<CellContent, ValueMismatch> {
     if values.len() != count {
-        return Err(Unfit::Length { given: values.len(), kind: kind.to_string() });
+        return Err(ValueMismatch::Length { given: values.len(), kind: kind.to_string() });
     }
     for value in values {
-        if value.bind(of, out)? != Written::Bytes {
-            return Err(Unfit::NullInside);
+        if value.bind(of, out)? != CellContent::Bytes {
+            return Err(ValueMismatch::NullInside);
         }
     }
-    Ok(Written::Bytes)
+    Ok(CellContent::Bytes)
 }
 
 fn length(what: &'static str, length: usize) -> Result<[u8; 4], TooLong> {
@@ -235,43 +241,48 @@ fn length(what: &'static str, length: usize) -> Result<[u8; 4], TooLong> {
     Ok(fits.to_be_bytes())
 }
 
-/// A value inside another, or one of a statement's.
-fn with_length<T: Bind + ?Sized>(value: &T, kind: &Type, out: &mut Vec<u8>, may_be_null: bool) -> Result<(), Unfit> {
+/// Appends a value with its length in front: one inside another value, or a value of a statement.
+fn with_length<T: Bind + ?Sized>(
+    value: &T,
+    kind: &Type,
+    out: &mut Vec<u8>,
+    may_be_null: bool,
+) -> Result<(), ValueMismatch> {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
-    let said = match value.bind(kind, out)? {
-        Written::Bytes => length("a value", out.len() - at - 4)?,
-        Written::Null if may_be_null => (-1_i32).to_be_bytes(),
-        _ => return Err(Unfit::NullInside),
+    let length_bytes = match value.bind(kind, out)? {
+        CellContent::Bytes => length("a value", out.len() - at - 4)?,
+        CellContent::Null if may_be_null => (-1_i32).to_be_bytes(),
+        _ => return Err(ValueMismatch::NullInside),
     };
-    out[at..at + 4].copy_from_slice(&said);
+    out[at..at + 4].copy_from_slice(&length_bytes);
     Ok(())
 }
 
 /// All values of a statement, in the order of its parameters.
 pub trait BindAll {
     fn count(&self) -> usize;
-    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit>;
+    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch>;
 }
 
-/// The values as they go onto the wire; the error names the column.
-pub fn bind_all(values: &(impl BindAll + ?Sized), columns: &[Column]) -> Result<Bound, Unfit> {
+/// Encodes the values as they are sent; the error names the column.
+pub fn bind_all(values: &(impl BindAll + ?Sized), columns: &[Column]) -> Result<BoundValues, ValueMismatch> {
     let given = values.count();
     let count = u16::try_from(given).ok().filter(|_| given == columns.len());
-    let count = count.ok_or(Unfit::Count { wanted: columns.len(), given })?;
+    let count = count.ok_or(ValueMismatch::Count { wanted: columns.len(), given })?;
     let mut bytes = Vec::with_capacity(columns.len() * 12);
     for (at, column) in columns.iter().enumerate() {
         let start = bytes.len();
         bytes.extend_from_slice(&[0; 4]);
-        let written = values.bind_at(at, &column.kind, &mut bytes).map_err(|why| why.in_column(&column.name))?;
-        let said = match written {
-            Written::Bytes => length("a value", bytes.len() - start - 4)?,
-            Written::Null => (-1_i32).to_be_bytes(),
-            Written::Unset => (-2_i32).to_be_bytes(),
+        let content = values.bind_at(at, &column.kind, &mut bytes).map_err(|why| why.in_column(&column.name))?;
+        let length_bytes = match content {
+            CellContent::Bytes => length("a value", bytes.len() - start - 4)?,
+            CellContent::Null => (-1_i32).to_be_bytes(),
+            CellContent::Unset => (-2_i32).to_be_bytes(),
         };
-        bytes[start..start + 4].copy_from_slice(&said);
+        bytes[start..start + 4].copy_from_slice(&length_bytes);
     }
-    Ok(Bound { count, bytes })
+    Ok(BoundValues { count, bytes })
 }
 
 impl<T: BindAll + ?Sized> BindAll for &T {
@@ -279,7 +290,7 @@ impl<T: BindAll + ?Sized> BindAll for &T {
         (**self).count()
     }
 
-    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         (**self).bind_at(at, kind, out)
     }
 }
@@ -289,7 +300,7 @@ impl<T: Bind> BindAll for [T] {
         self.len()
     }
 
-    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         self[at].bind(kind, out)
     }
 }
@@ -299,7 +310,7 @@ impl<T: Bind> BindAll for Vec<T> {
         self.len()
     }
 
-    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+    fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
         self[at].bind(kind, out)
     }
 }
@@ -312,10 +323,10 @@ macro_rules! bind_tuple {
             }
 
             #[allow(unused_variables, reason = "the empty tuple binds nothing")]
-            fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<Written, Unfit> {
+            fn bind_at(&self, at: usize, kind: &Type, out: &mut Vec<u8>) -> Result<CellContent, ValueMismatch> {
                 match at {
                     $($at => self.$at.bind(kind, out),)*
-                    _ => Err(Unfit::Count { wanted: at + 1, given: $count }),
+                    _ => Err(ValueMismatch::Count { wanted: at + 1, given: $count }),
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Cells to Rust values; text and bytes without a copy.
+//! Converts cells to Rust values; text and bytes are not copied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
@@ -7,23 +7,23 @@ use std::net::IpAddr;
 use uuid::Uuid;
 
 use super::decode::{Cell, address, exact, list, pairs, text, vector};
-use super::{Unfit, Value};
+use super::{Value, ValueMismatch};
 use crate::wire::Type;
 
-/// A value that can be read from a cell. Null only goes into an `Option` or a [`Value`].
+/// A value that can be read from a cell. Only an `Option` or a [`Value`] can be null.
 pub trait FromCell<'r>: Sized {
-    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, Unfit>;
+    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, ValueMismatch>;
 }
 
 macro_rules! read_fixed {
     ($($value:ty, $given:literal: $($kind:ident)|+ => $read:expr;)*) => {$(
         impl<'r> FromCell<'r> for $value {
-            fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, Unfit> {
+            fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, ValueMismatch> {
                 if !matches!(kind, $(Type::$kind)|+) {
-                    return Err(Unfit::kind($given, kind));
+                    return Err(ValueMismatch::kind($given, kind));
                 }
                 let read: fn(&'r [u8]) -> Result<Self, crate::wire::Malformed> = $read;
-                Ok(read(cell.ok_or(Unfit::Null)?)?)
+                Ok(read(cell.ok_or(ValueMismatch::Null)?)?)
             }
         }
     )*};
@@ -46,34 +46,37 @@ read_fixed! {
 }
 
 impl<'r> FromCell<'r> for Value {
-    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, Unfit> {
+    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, ValueMismatch> {
         Ok(Value::read(kind, cell)?)
     }
 }
 
 impl<'r, T: FromCell<'r>> FromCell<'r> for Option<T> {
-    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, Unfit> {
+    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, ValueMismatch> {
         cell.map(|cell| T::read(kind, Some(cell))).transpose()
     }
 }
 
-/// A collection without elements is null at the server: it is read as an empty one.
+/// An empty collection is null at the server: null is read as an empty one.
 impl<'r, T: FromCell<'r>> FromCell<'r> for Vec<T> {
-    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, Unfit> {
+    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, ValueMismatch> {
         match (kind, cell) {
             (Type::List(_) | Type::Set(_), None) => Ok(Vec::new()),
             (Type::List(of) | Type::Set(of), Some(cell)) => list(cell)?.map(|element| T::read(of, element?)).collect(),
-            (Type::Vector(..), None) => Err(Unfit::Null),
+            (Type::Vector(..), None) => Err(ValueMismatch::Null),
             (Type::Vector(of, count), Some(cell)) => {
                 vector(of, *count, cell)?.map(|part| T::read(of, Some(part))).collect()
             }
-            _ => Err(Unfit::kind("a list", kind)),
+            _ => Err(ValueMismatch::kind("a list", kind)),
         }
     }
 }
 
-fn map<'r, K: FromCell<'r>, V: FromCell<'r>, M: FromIterator<(K, V)>>(kind: &Type, cell: Cell<'r>) -> Result<M, Unfit> {
-    let Type::Map(of) = kind else { return Err(Unfit::kind("a map", kind)) };
+fn map<'r, K: FromCell<'r>, V: FromCell<'r>, M: FromIterator<(K, V)>>(
+    kind: &Type,
+    cell: Cell<'r>,
+) -> Result<M, ValueMismatch> {
+    let Type::Map(of) = kind else { return Err(ValueMismatch::kind("a map", kind)) };
     let Some(cell) = cell else { return Ok(M::from_iter([])) };
     let pair = |parts: Result<(Cell<'r>, Cell<'r>), _>| {
         let (key, value) = parts?;
@@ -83,13 +86,13 @@ fn map<'r, K: FromCell<'r>, V: FromCell<'r>, M: FromIterator<(K, V)>>(kind: &Typ
 }
 
 impl<'r, K: FromCell<'r> + Ord, V: FromCell<'r>> FromCell<'r> for BTreeMap<K, V> {
-    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, Unfit> {
+    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, ValueMismatch> {
         map(kind, cell)
     }
 }
 
 impl<'r, K: FromCell<'r> + Eq + Hash, V: FromCell<'r>, S: BuildHasher + Default> FromCell<'r> for HashMap<K, V, S> {
-    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, Unfit> {
+    fn read(kind: &Type, cell: Cell<'r>) -> Result<Self, ValueMismatch> {
         map(kind, cell)
     }
 }

@@ -1,4 +1,5 @@
-//! Any cell to a [`Value`]. As deep as its type, which is bounded, and no larger than its bytes give reason for.
+//! Converts any cell to a [`Value`]. Its depth is that of the type, which is bounded, and its size is bounded by the
+//! bytes.
 
 use std::net::IpAddr;
 
@@ -7,11 +8,12 @@ use uuid::Uuid;
 use super::{Decimal, Duration, Value, Varint, vint};
 use crate::wire::{Field, Malformed, Reader, Type};
 
-/// Days are counted from the middle of their range.
+/// The encoded value of 1970-01-01: days are counted from the middle of their range.
 pub const DATE_MIDDLE: u32 = 1 << 31;
 
 impl Value {
-    /// `None` is null. An empty cell of a type that has no empty value counts as null: old tables hold such cells.
+    /// Reads a cell; `None` is null. An empty cell of a type without an empty value counts as null: old tables contain
+    /// such cells.
     pub fn read(kind: &Type, cell: Option<&[u8]>) -> Result<Self, Malformed> {
         let Some(cell) = cell else { return Ok(Self::Null) };
         let may_be_empty = matches!(kind, Type::Text | Type::Ascii | Type::Blob | Type::Custom(_));
@@ -66,8 +68,9 @@ fn elements(of: &Type, cell: &[u8]) -> Result<Vec<Value>, Malformed> {
     list(cell)?.map(|element| Value::read(of, element?)).collect()
 }
 
-/// The next part that is there. Fields that were added to a type later are not there in older cells, and nothing is made in
-/// their place: a type is told once and has up to 65,535 parts, so a few bytes could stand for any number of nulls.
+/// Reads the next part of a tuple; `None` if the cell has no more. Fields that were added to a type later are missing
+/// in older cells, and no null is created for them: a type has up to 65,535 parts, so a few bytes could stand for any
+/// number of nulls.
 fn part(kind: &Type, from: &mut Reader<'_>) -> Option<Result<Value, Malformed>> {
     let part = from.left() > 0;
     part.then(|| Value::read(kind, from.bytes("a part of a tuple")?))
@@ -87,7 +90,7 @@ pub fn pairs(cell: &[u8]) -> Result<impl Iterator<Item = Result<(Cell<'_>, Cell<
     Ok((0..count).map(move |_| Ok((from.bytes("a key of a map")?, from.bytes("a value of a map")?))))
 }
 
-/// Elements of one length, one after the other.
+/// Splits a vector into its elements, which all have the same length.
 pub fn vector<'r>(of: &Type, count: usize, cell: &'r [u8]) -> Result<impl Iterator<Item = &'r [u8]>, Malformed> {
     let each = of.fixed_bytes().unwrap_or_default();
     let wanted = (each as u64).saturating_mul(count as u64);

@@ -1,14 +1,14 @@
-//! Numbers of variable length, as durations are written: the ones at the front of the first byte count the bytes that follow.
+//! Numbers of variable length, as in durations: the leading ones of the first byte count the bytes that follow.
 
 use crate::wire::{Malformed, Reader};
 
 pub fn write(number: i64, out: &mut Vec<u8>) {
-    // Small numbers of both signs become small ones without.
+    // Zigzag encoding: small numbers of both signs become small unsigned ones.
     write_unsigned((number << 1 ^ number >> 63).cast_unsigned(), out);
 }
 
 fn write_unsigned(number: u64, out: &mut Vec<u8>) {
-    // Seven bits a byte, except that nine bytes hold all 64.
+    // Each byte holds seven bits, except that nine bytes hold all 64.
     let size = (639 - (number | 1).leading_zeros() as usize * 9) >> 6;
     let bytes = number.to_be_bytes();
     let extra = size - 1;

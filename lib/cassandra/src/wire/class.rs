@@ -1,12 +1,12 @@
-//! Types without a code of their own come as the name of the server's class: vectors, and durations on version 4.
+//! Types without a code, which the server sends as the name of its class: vectors, and durations with version 4.
 
 use super::kind::Type;
 
 const MARSHAL: &str = "org.apache.cassandra.db.marshal.";
-/// A vector of vectors of vectors is nobody's data.
+/// How deep vectors may nest; real data has no deeper vectors.
 const DEPTH_MAX: usize = 4;
 
-/// Classes of elements that have one length; others stay custom.
+/// Classes of elements with a fixed length; all other classes stay custom.
 const ELEMENTS: &[(&str, Type)] = &[
     ("FloatType", Type::Float),
     ("DoubleType", Type::Double),
@@ -20,7 +20,7 @@ const ELEMENTS: &[(&str, Type)] = &[
     ("TimestampType", Type::Timestamp),
 ];
 
-pub fn of_class(class: &str) -> Type {
+pub fn type_of_class(class: &str) -> Type {
     if class.strip_prefix(MARSHAL) == Some("DurationType") {
         return Type::Duration;
     }
@@ -45,25 +45,25 @@ mod tests {
 
     #[test]
     fn classes_of_vectors_are_read() {
-        let class = |inside: &str| of_class(&format!("{MARSHAL}VectorType({MARSHAL}{inside})"));
+        let class = |inside: &str| type_of_class(&format!("{MARSHAL}VectorType({MARSHAL}{inside})"));
         assert_eq!(class("FloatType , 3"), Type::Vector(Box::new(Type::Float), 3));
         assert_eq!(class(&format!("VectorType({MARSHAL}Int32Type,2),4")).to_string(), "vector<vector<int, 2>, 4>");
     }
 
     #[test]
-    fn version_4_has_durations_all_the_same() {
-        assert_eq!(of_class(&format!("{MARSHAL}DurationType")), Type::Duration);
+    fn version_4_has_durations_too() {
+        assert_eq!(type_of_class(&format!("{MARSHAL}DurationType")), Type::Duration);
     }
 
     #[test]
-    fn cq_7_other_classes_stay_what_they_are() {
+    fn cq_7_other_classes_stay_custom() {
         let huge = format!("{MARSHAL}VectorType({MARSHAL}FloatType,{})", usize::MAX);
         let deep = format!("{}{MARSHAL}FloatType{}", format!("{MARSHAL}VectorType(").repeat(9), ",2)".repeat(9));
         let text = format!("{MARSHAL}VectorType({MARSHAL}UTF8Type,2)");
         let none = format!("{MARSHAL}VectorType({MARSHAL}FloatType,0)");
         let alone = format!("{MARSHAL}FloatType");
         for class in [&huge, &deep, &text, &none, &alone, "", "x", "VectorType("] {
-            assert_eq!(of_class(class), Type::Custom(class.to_owned()));
+            assert_eq!(type_of_class(class), Type::Custom(class.to_owned()));
         }
     }
 }

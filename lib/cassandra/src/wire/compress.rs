@@ -1,5 +1,5 @@
-//! LZ4 and Snappy. A claimed length is believed only as far as the packed bytes could really become that long, so a
-//! few bytes never make us reserve much.
+//! LZ4 and Snappy. A claimed length is accepted only if the packed bytes can become that long, so a few bytes never
+//! reserve much memory.
 
 use super::Malformed;
 
@@ -8,19 +8,19 @@ pub enum Compression {
     #[default]
     None,
     Lz4,
-    /// Only on version 4.
+    /// Only with version 4.
     Snappy,
 }
 
-/// One byte of a match length stands for 255 bytes at most.
+/// One byte of a match length stands for at most 255 bytes.
 const LZ4_RATIO: usize = 255;
-/// A copy of 64 bytes takes three.
+/// A copy of 64 bytes takes three bytes.
 const SNAPPY_RATIO: usize = 22;
-/// For inputs so short that the ratio says little.
+/// Added to the limit, since the ratio is too strict for short inputs.
 const SLACK: usize = 64;
 
 impl Compression {
-    /// As STARTUP names it.
+    /// The name in STARTUP.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -33,12 +33,12 @@ impl Compression {
         [Self::Lz4, Self::Snappy].into_iter().find(|one| one.name() == Some(name))
     }
 
-    /// A body of version 4, with its length in front where the algorithm does not keep it.
+    /// Packs a body for version 4. The length is put in front if the algorithm does not store it.
     pub fn pack(self, body: &[u8]) -> Vec<u8> {
         match self {
             Self::None => body.to_vec(),
             Self::Lz4 => {
-                // Bodies are checked against `i32` before they come here.
+                // The caller has checked that the length fits into an `i32`.
                 let mut packed = u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes().to_vec();
                 packed.extend_from_slice(&pack_block(body));
                 packed
@@ -49,7 +49,7 @@ impl Compression {
 
     pub fn unpack(self, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Malformed> {
         match self {
-            Self::None => Err(Malformed::Packed { why: "no compression was agreed on".to_owned() }),
+            Self::None => Err(Malformed::Packed { why: "no compression was negotiated".to_owned() }),
             Self::Lz4 => {
                 let short = Malformed::Short { what: "a packed body", wanted: 4, left: packed.len() };
                 let (length, block) = packed.split_first_chunk::<4>().ok_or(short)?;
@@ -65,14 +65,14 @@ impl Compression {
     }
 }
 
-/// A bare LZ4 block: its length stands elsewhere.
+/// Packs a bare LZ4 block; its length is stored elsewhere.
 pub fn pack_block(bytes: &[u8]) -> Vec<u8> {
     lz4_flex::block::compress(bytes)
 }
 
 pub fn unpack_block(block: &[u8], length: usize, bytes_max: usize) -> Result<Vec<u8>, Malformed> {
     check(length, block.len(), LZ4_RATIO, bytes_max)?;
-    // An empty body is packed as nothing at all by some servers.
+    // Some servers pack an empty body as no bytes at all.
     if length == 0 {
         return Ok(Vec::new());
     }
@@ -80,7 +80,7 @@ pub fn unpack_block(block: &[u8], length: usize, bytes_max: usize) -> Result<Vec
     let written = lz4_flex::block::decompress_into(block, &mut bytes)
         .map_err(|error| Malformed::Packed { why: error.to_string() })?;
     if written != length {
-        return Err(Malformed::Packed { why: format!("{length} bytes are announced, {written} came out") });
+        return Err(Malformed::Packed { why: format!("{length} bytes were announced, but {written} were unpacked") });
     }
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! How many replicas must agree.
+//! Consistency levels: how many replicas must acknowledge a request.
 
 use super::Malformed;
 
@@ -45,7 +45,7 @@ impl Consistency {
     }
 }
 
-/// Of the Paxos round of a conditional statement.
+/// The consistency level of the Paxos round of a conditional statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serial {
     Serial,

@@ -1,8 +1,9 @@
-//! Checksums of version 5: 24 bits over a segment's header, 32 over its payload, both with the protocol's own start.
+//! Checksums of version 5: 24 bits over a segment's header, 32 bits over its payload, both with start values of the
+//! protocol.
 
 const CRC24_POLYNOMIAL: u32 = 0x0197_4f0b;
 const CRC24_START: u32 = 0x0087_5060;
-/// Fed in before the payload, so that a payload of zeroes has a checksum that is not zero.
+/// Hashed before the payload, so that the checksum of a payload of zeroes is not zero.
 const CRC32_START: [u8; 4] = [0xfa, 0x2d, 0x55, 0xca];
 
 pub fn crc24(bytes: &[u8]) -> u32 {

@@ -1,11 +1,11 @@
-//! The nine bytes before every message: version, flags, stream, opcode, length.
+//! The header of every message, nine bytes: version, flags, stream, opcode, length.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Malformed;
 
 pub const HEADER_BYTES: usize = 9;
-/// Set in the first byte of what a server sends.
+/// The bit in the first byte of every message from a server.
 const FROM_SERVER: u8 = 0x80;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +23,7 @@ impl Version {
         [Self::V4, Self::V5].into_iter().find(|version| version.number() == number)
     }
 
-    /// The next one to try when this one is refused.
+    /// The version to try after this one was refused.
     pub fn lower(self) -> Option<Self> {
         (self == Self::V5).then_some(Self::V4)
     }
@@ -89,11 +89,11 @@ impl Opcode {
     }
 }
 
-/// One message of a server, its body unpacked.
+/// One message of a server, with its body unpacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     pub flags: u8,
-    /// Negative: not an answer but a notice.
+    /// The stream; a negative number marks a notice.
     pub stream: i16,
     pub opcode: Opcode,
     pub body: Bytes,
@@ -101,7 +101,7 @@ pub struct Envelope {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Without the bit that says who sent it.
+    /// The version, without the bit of the direction.
     pub version: u8,
     pub flags: u8,
     pub stream: i16,
@@ -110,7 +110,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// `None` until it is all there. The length has been compared with what is allowed, the version with nothing.
+    /// Reads the header; `None` until all of it has arrived. Checks the length, but not the version.
     pub fn peek(bytes: &[u8], body_bytes_max: usize) -> Result<Option<Self>, Malformed> {
         let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let [version, flags, s0, s1, opcode, length @ ..] = *header;
@@ -128,7 +128,7 @@ impl Header {
         Ok(Some(Self { version: version & !FROM_SERVER, flags, stream, opcode, body_bytes }))
     }
 
-    /// Cuts the whole message off the front, if it is all there.
+    /// Removes the message from the front and returns its body; `None` until all of it has arrived.
     pub fn split(self, bytes: &mut BytesMut) -> Option<Bytes> {
         if bytes.len() < HEADER_BYTES + self.body_bytes {
             return None;
@@ -137,7 +137,7 @@ impl Header {
         Some(bytes.split_to(self.body_bytes).freeze())
     }
 
-    /// The same, where everything has arrived already.
+    /// Removes the message from the front and returns its body, if no more bytes can arrive.
     pub fn split_whole(self, bytes: &mut Bytes) -> Result<Bytes, Malformed> {
         let left = bytes.len().saturating_sub(HEADER_BYTES);
         if left < self.body_bytes {
@@ -148,17 +148,17 @@ impl Header {
     }
 }
 
-/// A message of ours; its stream is set when one is free.
+/// A message to a server. Its stream is set when one is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     bytes: Vec<u8>,
 }
 
 impl Outgoing {
-    /// `body` begins after [`HEADER_BYTES`] that are filled in here.
+    /// Creates a message. The first [`HEADER_BYTES`] of `bytes` are filled in here; the body follows them.
     pub fn new(version: Version, flags: u8, opcode: Opcode, mut bytes: Vec<u8>) -> Self {
         debug_assert!(bytes.len() >= HEADER_BYTES);
-        // Checked where the body was made.
+        // `Request::encode` has checked the length.
         let length = i32::try_from(bytes.len() - HEADER_BYTES).unwrap_or(i32::MAX);
         bytes[0] = version.number();
         bytes[1] = flags;

@@ -1,4 +1,4 @@
-//! Bytes as they come from a socket to messages, and messages to the bytes of as few writes as possible.
+//! Splits the bytes from a socket into messages, and joins messages into as few writes as possible.
 //!
 //! Version 4 sends messages one after the other. Version 5 does the same until the server has answered STARTUP, and
 //! puts everything after that into segments.
@@ -16,11 +16,11 @@ pub struct Inbound {
     compression: Compression,
     in_segments: bool,
     frame_bytes_max: usize,
-    /// Straight from the socket.
+    /// Bytes from the socket.
     pub raw: BytesMut,
-    /// What is left of a self-contained segment: whole messages.
+    /// The unread rest of a self-contained segment: whole messages.
     opened: Bytes,
-    /// A message that goes over several segments.
+    /// The beginning of a message that takes several segments.
     spread: BytesMut,
 }
 
@@ -41,12 +41,13 @@ impl Inbound {
         self.compression = compression;
     }
 
-    /// From the next byte on.
+    /// Reads segments from the next byte on.
     pub fn begin_segments(&mut self) {
         self.in_segments = true;
     }
 
-    /// The version in the header of what comes next, if that much has arrived: what a server that refuses ours speaks.
+    /// The version in the next header, if it has arrived: a server that refuses the requested version answers in its
+    /// own.
     pub fn peek_version(&self) -> Option<u8> {
         if self.in_segments {
             return None;
@@ -54,7 +55,8 @@ impl Inbound {
         Header::peek(&self.raw, usize::MAX).ok().flatten().map(|header| header.version)
     }
 
-    /// The next message, `None` until more bytes have come. After an error nothing that follows can be trusted.
+    /// Returns the next message; `None` until more bytes have come. After an error the following bytes cannot be
+    /// trusted.
     pub fn message(&mut self) -> Result<Option<Envelope>, Malformed> {
         if !self.in_segments {
             let Some(header) = Header::peek(&self.raw, self.frame_bytes_max)? else { return Ok(None) };
@@ -101,21 +103,21 @@ impl Inbound {
             return Err(Malformed::Value { what: "the version of an answer", value: header.version.into() });
         }
         let opcode = Opcode::of_code(header.opcode)?;
-        // In segments the flag has no meaning: the payload is packed, not the body.
+        // In segments the flag has no meaning: the payload of the segment is packed, not the body.
         let packed = header.flags & flag::PACKED != 0 && !self.in_segments;
         let body = if packed { self.compression.unpack(&body, self.frame_bytes_max)?.into() } else { body };
         Ok(Envelope { flags: header.flags, stream: header.stream, opcode, body })
     }
 }
 
-/// Gathers messages until they are written.
+/// Collects messages until they are written.
 #[derive(Debug)]
 pub struct Outbound {
     compression: Compression,
     in_segments: bool,
-    /// Whole messages that will share a segment.
+    /// Whole messages for the next segment.
     gathered: Vec<u8>,
-    /// Ready for the socket.
+    /// Bytes that are ready for the socket.
     pub raw: BytesMut,
 }
 
@@ -124,7 +126,7 @@ impl Outbound {
         Self { compression: Compression::None, in_segments: false, gathered: Vec::new(), raw: BytesMut::new() }
     }
 
-    /// From the next message on.
+    /// Writes segments from the next message on.
     pub fn begin_segments(&mut self, compression: Compression) {
         self.in_segments = true;
         self.compression = compression;
@@ -166,7 +168,7 @@ impl Outbound {
 
 /// Packs a message for version 4, if that makes it shorter.
 pub fn pack(version: Version, compression: Compression, opcode: Opcode, flags: u8, bytes: Vec<u8>) -> Outgoing {
-    // Servers take STARTUP and OPTIONS plain: before them nothing is agreed on.
+    // STARTUP and OPTIONS are never packed: compression is negotiated only after them.
     let may_pack = version == Version::V4 && !matches!(opcode, Opcode::Startup | Opcode::Options);
     if compression == Compression::None || !may_pack {
         return Outgoing::new(version, flags, opcode, bytes);

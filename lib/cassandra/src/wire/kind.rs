@@ -1,4 +1,4 @@
-//! Types of columns.
+//! The types of columns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::class;
 use super::{Malformed, Reader};
 
-/// How deep a type may nest. The grammar of the protocol has no end, a stack has.
+/// How deep a type may nest. The protocol sets no limit, but the stack has one.
 pub const DEPTH_MAX: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub enum Type {
     Tuple(Vec<Type>),
     User(Arc<UserType>),
     Vector(Box<Type>, usize),
-    /// A type of the server's own, by the name of its class.
+    /// A custom type of the server, by the name of its class.
     Custom(String),
 }
 
@@ -63,7 +63,7 @@ impl Type {
         let Some(depth) = depth.checked_sub(1) else { return Err(Malformed::Deep { max: DEPTH_MAX }) };
         let code = from.u16("a type")?;
         Ok(match code {
-            0x00 => class::of_class(from.string("the class of a type")?),
+            0x00 => class::type_of_class(from.string("the class of a type")?),
             0x20 => Self::List(Box::new(Self::read_within(from, depth)?)),
             0x21 => Self::Map(Box::new((Self::read_within(from, depth)?, Self::read_within(from, depth)?))),
             0x22 => Self::Set(Box::new(Self::read_within(from, depth)?)),
@@ -89,7 +89,7 @@ impl Type {
         })
     }
 
-    /// Length of every value, where all have the same.
+    /// The length of every value, if all have the same.
     pub fn fixed_bytes(&self) -> Option<usize> {
         Some(match self {
             Self::Boolean | Self::Tinyint => 1,
@@ -127,7 +127,7 @@ pub(super) const SIMPLE: &[(u16, Type, &str)] = &[
     (0x15, Type::Duration, "duration"),
 ];
 
-/// As CQL writes it.
+/// Formats the type as in CQL.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn cq_7_types_nest_to_a_stated_depth() {
+    fn cq_7_types_nest_to_a_fixed_depth() {
         let nested = |levels: usize| {
             let mut bytes = [0, 0x20].repeat(levels);
             bytes.extend([0, 0x09]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn cq_7_parts_that_cannot_be_there_are_refused() {
+    fn cq_7_a_count_of_parts_beyond_the_bytes_is_refused() {
         assert!(matches!(read(&[0, 0x31, 0xff, 0xff, 0, 9]), Err(Malformed::Short { .. })));
         assert!(matches!(read(b"\0\x30\0\0\0\0\xff\xff\0\0"), Err(Malformed::Short { .. })));
     }

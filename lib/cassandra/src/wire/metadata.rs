@@ -1,4 +1,4 @@
-//! What an answer says about its columns, and a server about a statement it has prepared.
+//! The columns of an answer, and the description of a prepared statement.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct Column {
     pub kind: Type,
 }
 
-/// Columns, and the bytes that said so: whoever says the same again need not be read again.
+/// Columns together with their encoded bytes: if the same bytes come again, they need not be decoded again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
     pub columns: Arc<[Column]>,
@@ -33,7 +33,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of columns that came in another way; they are read whenever they come.
+    /// Creates a layout without encoded bytes; its columns are decoded each time they come.
     pub fn of(columns: Arc<[Column]>) -> Self {
         Self { columns, ..Self::default() }
     }
@@ -49,23 +49,23 @@ impl Layout {
         Ok(Self { columns, count: head.count, of_one_table: head.of_one_table(), bytes })
     }
 
-    /// The columns, if it is these that come next. What the bytes mean does not depend on what follows them.
+    /// Returns the columns if the same bytes come next. Their meaning does not depend on the bytes that follow.
     fn read_again(&self, from: &mut Reader<'_>, head: &Head<'_>) -> Option<Arc<[Column]>> {
         let alike = (self.count, self.of_one_table) == (head.count, head.of_one_table());
         (alike && !self.bytes.is_empty() && from.skip(&self.bytes)).then(|| Arc::clone(&self.columns))
     }
 }
 
-/// Of one page of rows.
+/// The metadata of one page of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// As the server counts them; equals the length of `columns` unless these were left out.
+    /// The number of columns; equals the length of `columns` unless these were left out.
     pub count: usize,
-    /// `None`: as they were when the statement was prepared.
+    /// `None` = the columns of the prepared statement.
     pub columns: Option<Arc<[Column]>>,
-    /// Where the next page begins; `None` on the last.
+    /// The page state from which the next page continues; `None` on the last page.
     pub next_page: Option<Bytes>,
-    /// The columns have changed since the statement was prepared, and this names them from now on.
+    /// The new id of the columns, if they have changed since the statement was prepared.
     pub changed_id: Option<Bytes>,
 }
 
@@ -87,7 +87,7 @@ impl Metadata {
     }
 }
 
-/// What stands before the columns.
+/// The fields before the columns.
 struct Head<'b> {
     flags: i32,
     count: usize,
@@ -109,13 +109,13 @@ impl<'b> Head<'b> {
         self.flags & flag::NONE != 0
     }
 
-    /// One table for all of them.
+    /// Whether all columns are of one table.
     fn of_one_table(&self) -> bool {
         self.flags & flag::GLOBAL_TABLE != 0
     }
 }
 
-/// No table has more, and each of them takes more memory than bytes.
+/// The largest number of columns: no table has more, and a column takes more memory than encoded bytes.
 const COLUMNS_MAX: i32 = 65_535;
 
 fn columns_count(from: &mut Reader<'_>, what: &'static str) -> Result<usize, Malformed> {
@@ -136,21 +136,22 @@ fn columns(from: &mut Reader<'_>, head: &Head<'_>) -> Result<Arc<[Column]>, Malf
     (0..count).map(|_| column(from)).collect()
 }
 
-/// A statement as one server knows it.
+/// A statement as one server has prepared it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedStatement {
     pub id: Bytes,
-    /// Version 5: names the columns of the result.
+    /// Version 5 only: the id of the columns of the result.
     pub result_id: Option<Bytes>,
-    /// What is to be bound.
+    /// The parameters to bind.
     pub parameters: Arc<[Column]>,
-    /// Which of these make the partition key, in its order; empty if it is not bound as a whole.
+    /// The indices of the parameters that form the partition key, in its order; empty if the key is not bound as a
+    /// whole.
     pub key: Vec<u16>,
-    /// What comes back; empty for a statement that returns nothing.
+    /// The columns of the result; empty for a statement that returns no rows.
     pub result: Layout,
 }
 
-impl Prepared {
+impl PreparedStatement {
     pub fn read(from: &mut Reader<'_>, version: Version) -> Result<Self, Malformed> {
         let id = Bytes::copy_from_slice(from.short_bytes("the id of a statement")?);
         let in_v5 = version >= Version::V5;

@@ -1,10 +1,10 @@
-//! What a server says without being asked, once it was told that somebody listens.
+//! Notices: messages that a server sends without a request, after a client has subscribed to them.
 
 use std::net::SocketAddr;
 
 use super::{Malformed, Reader};
 
-/// What REGISTER asks for.
+/// A topic of REGISTER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     Topology,
@@ -31,7 +31,7 @@ pub enum Notice {
     Up(SocketAddr),
     Down(SocketAddr),
     Schema(SchemaChange),
-    /// Of a later version: left alone.
+    /// A notice of a later version of the protocol; it is ignored.
     Other(String),
 }
 
@@ -48,7 +48,7 @@ pub struct SchemaChange {
     /// KEYSPACE, TABLE, TYPE, FUNCTION or AGGREGATE.
     pub target: String,
     pub keyspace: String,
-    /// Of what is inside a keyspace.
+    /// The name of the object inside the keyspace.
     pub name: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl SchemaChange {
         let keyspace = from.string("the keyspace of a change")?.to_owned();
         let name =
             (target != "KEYSPACE").then(|| from.string("the name of a change").map(str::to_owned)).transpose()?;
-        // Arguments of functions follow; nobody asks for them.
+        // Arguments of functions follow; they are not used.
         Ok(Self { change, target, keyspace, name })
     }
 }

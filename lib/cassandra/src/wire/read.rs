@@ -1,4 +1,4 @@
-//! Reads the protocol's primitive types from the bytes that are there, and never past them.
+//! Reads the protocol's primitive types from bytes, and never beyond their end.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,17 +17,17 @@ impl<'a> Reader<'a> {
         Self { left: bytes }
     }
 
-    /// How many bytes are still to be read.
+    /// The number of unread bytes.
     pub fn left(&self) -> usize {
         self.left.len()
     }
 
-    /// What was read since, by `later`, which was cloned from this one.
+    /// Returns the bytes that `later`, a clone of this reader, has read since it was cloned.
     pub fn until(&self, later: &Reader<'_>) -> &'a [u8] {
         &self.left[..self.left.len().saturating_sub(later.left.len())]
     }
 
-    /// Passes over these bytes if they come next.
+    /// Skips these bytes if they come next.
     pub fn skip(&mut self, bytes: &[u8]) -> bool {
         let rest = self.left.strip_prefix(bytes);
         self.left = rest.unwrap_or(self.left);
@@ -72,14 +72,14 @@ impl<'a> Reader<'a> {
         self.array(what).map(Uuid::from_bytes)
     }
 
-    /// A count of things that take at least `each` bytes: it is believed only as far as they can be there.
+    /// Reads a count of elements that take at least `each` bytes; fails if there are not enough bytes for them.
     pub fn count(&mut self, what: &'static str, each: usize) -> Result<usize, Malformed> {
-        let said = self.i32(what)?;
-        let count = usize::try_from(said).map_err(|_| Malformed::Value { what, value: said.into() })?;
+        let announced = self.i32(what)?;
+        let count = usize::try_from(announced).map_err(|_| Malformed::Value { what, value: announced.into() })?;
         self.room_for(what, count, each)
     }
 
-    /// The same, for counts of two bytes.
+    /// Reads a count of two bytes, with the same check.
     pub fn short_count(&mut self, what: &'static str, each: usize) -> Result<usize, Malformed> {
         let count = self.u16(what)?.into();
         self.room_for(what, count, each)
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cq_7_what_is_announced_and_not_there_is_an_error() {
+    fn cq_7_bytes_that_are_announced_but_missing_are_an_error() {
         let short = |bytes: &[u8]| Reader::new(bytes).string("name").unwrap_err();
         assert_eq!(short(&[0, 5, b'a']), Malformed::Short { what: "name", wanted: 5, left: 1 });
         assert_eq!(short(&[0]), Malformed::Short { what: "name", wanted: 2, left: 1 });
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn cq_7_counts_are_believed_only_as_far_as_bytes_are_there() {
+    fn cq_7_a_count_beyond_the_bytes_is_refused() {
         assert!(Reader::new(&[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]).count("rows", 4).is_err());
         assert!(Reader::new(&[0xff, 0xff, 0xff, 0xff]).count("rows", 4).is_err());
         assert_eq!(Reader::new(&[0, 0, 0, 1, 0, 0, 0, 0]).count("rows", 4), Ok(1));

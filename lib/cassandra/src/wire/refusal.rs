@@ -1,4 +1,4 @@
-//! What a server says instead of an answer.
+//! Errors that a server sends instead of a result.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -59,7 +59,7 @@ pub enum Code {
         kind: String,
     },
     CdcWriteFailure,
-    /// The outcome of a conditional statement could not be told.
+    /// The server does not know the outcome of a conditional statement.
     CasUnknown {
         consistency: Consistency,
         received: i32,
@@ -76,11 +76,11 @@ pub enum Code {
     Unprepared {
         id: Bytes,
     },
-    /// Of a later version.
+    /// A code of a later version of the protocol.
     Other(i32),
 }
 
-/// How many replicas failed; version 5 says which and why.
+/// The replicas that failed; version 5 also says which and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failures {
     pub count: usize,
@@ -90,12 +90,12 @@ pub struct Failures {
 impl Failures {
     fn read(from: &mut Reader<'_>, version: Version) -> Result<Self, Malformed> {
         if version < Version::V5 {
-            let said = from.i32("the number of failures")?;
-            let count = usize::try_from(said)
-                .map_err(|_| Malformed::Value { what: "the number of failures", value: said.into() })?;
+            let announced = from.i32("the number of failures")?;
+            let count = usize::try_from(announced)
+                .map_err(|_| Malformed::Value { what: "the number of failures", value: announced.into() })?;
             return Ok(Self { count, reasons: Vec::new() });
         }
-        // The shortest: an address of four bytes, its length, the code.
+        // The shortest entry: an address of four bytes, its length, the code.
         let count = from.count("the failures", 7)?;
         let one = |from: &mut Reader<'_>| Ok((from.address("a failed replica")?, from.u16("a failure")?));
         Ok(Self { count, reasons: (0..count).map(|_| one(from)).collect::<Result<_, Malformed>>()? })
@@ -163,7 +163,7 @@ impl Refusal {
 }
 
 impl Code {
-    /// As it goes over the wire.
+    /// The number of the code in the protocol.
     pub fn number(&self) -> u32 {
         match self {
             Self::Server => 0x0000,

@@ -1,4 +1,4 @@
-//! What we say to a server.
+//! Messages to a server.
 
 use super::compress::Compression;
 use super::consistency::{Consistency, Serial};
@@ -23,7 +23,7 @@ pub enum Request<'a> {
         text: &'a str,
         keyspace: Option<&'a str>,
     },
-    /// `result_id` is what version 5 compares to tell whether the columns have changed.
+    /// With version 5 the server compares `result_id` to detect changed columns.
     Execute {
         id: &'a [u8],
         result_id: Option<&'a [u8]>,
@@ -32,9 +32,14 @@ pub enum Request<'a> {
     Batch(Batch<'a>),
 }
 
-/// Values as they go onto the wire, each with its length.
+#[deprecated(since = "0.1.0", note = "renamed to BoundValues")]
+pub type Bound = BoundValues;
+#[deprecated(since = "0.1.0", note = "renamed to BatchEntry")]
+pub type Prose<'a> = BatchEntry<'a>;
+
+/// Values as they are sent, each with its length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundValues {
     pub count: u16,
     pub bytes: Vec<u8>,
 }
@@ -43,14 +48,14 @@ pub struct Bound {
 pub struct Parameters<'a> {
     pub consistency: Consistency,
     pub serial: Option<Serial>,
-    pub values: Option<&'a Bound>,
-    /// Columns are known already, and need not come with the rows.
+    pub values: Option<&'a BoundValues>,
+    /// The columns are known already and need not come with the rows.
     pub skip_metadata: bool,
     pub page_size: Option<i32>,
     pub page: Option<&'a [u8]>,
-    /// Microseconds; passed on as it is.
+    /// The timestamp in microseconds, sent unchanged.
     pub timestamp: Option<i64>,
-    /// Only version 5 carries it.
+    /// The keyspace of the request; only version 5 carries it.
     pub keyspace: Option<&'a str>,
 }
 
@@ -64,16 +69,16 @@ pub enum BatchKind {
 #[derive(Debug, Clone)]
 pub struct Batch<'a> {
     pub kind: BatchKind,
-    pub statements: &'a [(Prose<'a>, &'a Bound)],
+    pub statements: &'a [(BatchEntry<'a>, &'a BoundValues)],
     pub consistency: Consistency,
     pub serial: Option<Serial>,
     pub timestamp: Option<i64>,
     pub keyspace: Option<&'a str>,
 }
 
-/// A statement of a batch: its text, or the id it was prepared under.
+/// A statement of a batch: its text, or the id of its prepared form.
 #[derive(Debug, Clone, Copy)]
-pub enum Prose<'a> {
+pub enum BatchEntry<'a> {
     Text(&'a str),
     Prepared(&'a [u8]),
 }
@@ -104,7 +109,7 @@ impl Request<'_> {
         }
     }
 
-    /// The one that it names for itself; only version 5 carries it.
+    /// The keyspace of the request; only version 5 carries it.
     pub fn keyspace(&self) -> Option<&str> {
         match self {
             Self::Query { how, .. } | Self::Execute { how, .. } => how.keyspace,
@@ -114,7 +119,7 @@ impl Request<'_> {
         }
     }
 
-    /// The whole message, packed where version 4 wants that; only its stream is still open.
+    /// Encodes the whole message, packed for version 4; only its stream is not set yet.
     pub fn encode(&self, version: Version, compression: Compression, tracing: bool) -> Result<Outgoing, TooLong> {
         let mut bytes = vec![0; HEADER_BYTES];
         self.body(version, &mut bytes)?;
@@ -127,7 +132,7 @@ impl Request<'_> {
         match self {
             Self::Options => {}
             Self::Startup(options) => {
-                out.u16(short_length("the options of a start", options.len() + 1)?);
+                out.u16(short_length("the options of STARTUP", options.len() + 1)?);
                 for (name, value) in [CQL_VERSION].iter().chain(*options) {
                     out.string("an option", name)?;
                     out.string("an option", value)?;
@@ -195,11 +200,11 @@ impl Batch<'_> {
         out.u16(short_length("a batch", self.statements.len())?);
         for (prose, values) in self.statements {
             match prose {
-                Prose::Text(text) => {
+                BatchEntry::Text(text) => {
                     out.u8(0);
                     out.long_string("a statement", text)?;
                 }
-                Prose::Prepared(id) => {
+                BatchEntry::Prepared(id) => {
                     out.u8(1);
                     out.short_bytes("the id of a statement", id)?;
                 }
@@ -221,7 +226,7 @@ impl Batch<'_> {
 
 fn write_flags(version: Version, flags: &[(bool, u32)], out: &mut Vec<u8>) {
     let flags = flags.iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag).to_be_bytes();
-    // One byte until version 5 gave them four; ours all fit into one.
+    // The flags have four bytes in version 5 and one byte before; all flags used here fit into one.
     out.extend_from_slice(if version >= Version::V5 { &flags } else { &flags[3..] });
 }
 

@@ -1,4 +1,4 @@
-//! What a server says to us.
+//! Messages from a server.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::envelope::{Envelope, Opcode, Version, flag};
-use super::metadata::{Layout, Metadata, Prepared};
+use super::metadata::{Layout, Metadata, PreparedStatement};
 use super::notice::{Notice, SchemaChange};
 use super::refusal::Refusal;
 use super::{Malformed, Reader};
 use crate::rows::Rows;
 
-/// A message and what came with it.
+/// An answer and what came with it.
 #[derive(Debug, Clone)]
 pub struct Response {
     pub answer: Answer,
-    /// Under which the server keeps what it did, when that was asked for.
+    /// The id of the trace, if tracing was requested.
     pub tracing: Option<Uuid>,
     pub warnings: Vec<String>,
-    /// In which it was said.
+    /// The version of the protocol of the answer.
     pub version: Version,
 }
 
@@ -27,7 +27,7 @@ pub struct Response {
 pub enum Answer {
     Refused(Refusal),
     Ready,
-    /// Wants a login; the name of the server's class for it.
+    /// The server requires a login; the name of its authenticator class.
     Authenticate(String),
     AuthChallenge(Option<Bytes>),
     AuthSuccess,
@@ -36,12 +36,12 @@ pub enum Answer {
     Void,
     Rows(Rows),
     Keyspace(String),
-    Prepared(Prepared),
+    Prepared(PreparedStatement),
     Schema(SchemaChange),
 }
 
 impl Answer {
-    /// For messages about an answer that does not belong here.
+    /// The name of the answer, for messages about an unexpected one.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Refused(_) => "ERROR",
@@ -61,7 +61,7 @@ impl Answer {
 }
 
 impl Response {
-    /// The rows that came; none if nothing came back.
+    /// Returns the rows; no rows if the answer has none.
     pub fn into_rows(self) -> Rows {
         match self.answer {
             Answer::Rows(rows) => rows,
@@ -73,7 +73,7 @@ impl Response {
         Self::read_as(envelope, version, None)
     }
 
-    /// The same, where it is known what the columns most likely look like.
+    /// Reads an answer; `known` are the columns that it most likely has.
     pub fn read_as(envelope: &Envelope, version: Version, known: Option<&Layout>) -> Result<Self, Malformed> {
         let from = &mut Reader::new(&envelope.body);
         let has = |flag: u8| envelope.flags & flag != 0;
@@ -109,13 +109,14 @@ fn result(from: &mut Reader<'_>, body: &Bytes, version: Version, known: Option<&
             Answer::Rows(Rows::new(metadata, count, cells))
         }
         3 => Answer::Keyspace(from.string("a keyspace")?.to_owned()),
-        4 => Answer::Prepared(Prepared::read(from, version)?),
+        4 => Answer::Prepared(PreparedStatement::read(from, version)?),
         5 => Answer::Schema(SchemaChange::read(from)?),
         other => return Err(Malformed::Value { what: "the kind of a result", value: other.into() }),
     })
 }
 
-/// Every cell takes four bytes at least; rows without columns would be endless and take none.
+/// Reads the number of rows. Every cell takes at least four bytes; rows without columns are refused, since any number
+/// of them would take no bytes.
 fn rows_count(from: &mut Reader<'_>, metadata: &Metadata) -> Result<usize, Malformed> {
     let count = from.count("rows", metadata.count.saturating_mul(4))?;
     if count > 0 && metadata.count == 0 {

@@ -1,6 +1,6 @@
-//! Segments, the frames of version 5: up to 131,071 bytes of payload between two checksums.
+//! Segments, the frames of version 5: a header and up to 131,071 bytes of payload, each followed by a checksum.
 //!
-//! A self-contained segment holds whole messages; a message that does not fit is spread over segments of its own.
+//! A self-contained segment holds whole messages; a message that does not fit takes several segments alone.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -19,11 +19,11 @@ pub struct Segment {
     pub payload: Bytes,
 }
 
-/// The header's fields, and how many bytes they take.
+/// The fields of the header, and its size in bytes.
 struct Header {
     bytes: usize,
     packed_bytes: usize,
-    /// Zero: the payload is as it is.
+    /// The unpacked length; zero = the payload is not packed.
     unpacked_bytes: usize,
     self_contained: bool,
 }
@@ -60,7 +60,7 @@ fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Cuts a segment off the front, if it is all there.
+/// Removes a segment from the front; `None` until all of it has arrived.
 pub fn split(bytes: &mut BytesMut, compression: Compression) -> Result<Option<Segment>, Malformed> {
     let Some(header) = Header::read(bytes, compression)? else { return Ok(None) };
     if bytes.len() < header.bytes + header.packed_bytes + CRC32_BYTES {
@@ -82,7 +82,7 @@ pub fn split(bytes: &mut BytesMut, compression: Compression) -> Result<Option<Se
 pub fn append(payload: &[u8], self_contained: bool, compression: Compression, out: &mut BytesMut) {
     debug_assert!(payload.len() <= PAYLOAD_BYTES_MAX);
     let packed = (compression != Compression::None).then(|| pack_block(payload));
-    // What does not shrink goes as it is.
+    // A payload that does not shrink is sent unpacked.
     let packed = packed.filter(|packed| packed.len() < payload.len());
     let (body, unpacked_bytes) = packed.as_deref().map_or((payload, 0), |packed| (packed, payload.len()));
     let mut fields = body.len() as u64;
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// The example of the protocol's text: a header of an empty self-contained segment.
+    /// The byte order of the header fields, as the protocol's specification defines it.
     #[test]
     fn the_header_is_little_endian() {
         let bytes = segment(&[7; 5], true, Compression::None);

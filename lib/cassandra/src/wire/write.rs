@@ -1,8 +1,8 @@
-//! Writes the protocol's primitive types. What does not fit its length field is refused, never cut.
+//! Writes the protocol's primitive types. A value that is too long for its length field is refused, never cut.
 
-/// A text or list of ours that the protocol's length field cannot hold.
+/// A text or list to send that is too long for its length field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} has {length}, and the protocol allows {max}")]
+#[error("{what} has length {length}, but the protocol allows at most {max}")]
 pub struct TooLong {
     pub what: &'static str,
     pub length: usize,

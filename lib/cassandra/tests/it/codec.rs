@@ -1,4 +1,4 @@
-//! What goes in comes out: every type, every version, every compression, in pieces of any size.
+//! Encoding and decoding give back the same: every type, every version, every compression, in pieces of any size.
 
 use bytes::BytesMut;
 use honeyflow_cassandra::value::{Decimal, Duration, Varint};
@@ -13,7 +13,7 @@ use crate::speak::{self, opcode};
 
 pub const MAX: usize = 64 << 20;
 
-/// Every way in which messages travel.
+/// Every combination of version and compression.
 pub const WAYS: [(Version, Compression); 5] = [
     (Version::V4, Compression::None),
     (Version::V4, Compression::Lz4),
@@ -22,7 +22,7 @@ pub const WAYS: [(Version, Compression); 5] = [
     (Version::V5, Compression::Lz4),
 ];
 
-/// A reader as it is once the handshake is over.
+/// A reader in its state after the handshake.
 pub fn inbound((version, compression): (Version, Compression)) -> Inbound {
     let mut inbound = Inbound::new(version, MAX);
     inbound.set_compression(compression);
@@ -32,7 +32,7 @@ pub fn inbound((version, compression): (Version, Compression)) -> Inbound {
     inbound
 }
 
-/// Messages as a server would send them.
+/// Encodes messages as a server sends them.
 pub fn sent((version, compression): (Version, Compression), messages: &[Vec<u8>]) -> Vec<u8> {
     if version == Version::V4 {
         return messages.iter().flat_map(|message| packed(compression, message)).collect();
@@ -117,7 +117,7 @@ fn any_type() -> impl Strategy<Value = Type> {
     })
 }
 
-/// A value of that type, made from random bytes.
+/// Makes a value of this type from random bytes.
 fn value_of(kind: &Type, bytes: &mut dyn FnMut() -> u8) -> Value {
     let mut many = |count: usize| -> Vec<u8> { (0..count).map(|_| bytes()).collect() };
     let text = |bytes: Vec<u8>| bytes.iter().map(|byte| char::from(b'a' + byte % 26)).collect::<String>();
@@ -182,7 +182,7 @@ proptest! {
             (0..count).map(|_| kinds.iter().map(|kind| part_of(kind, &mut bytes)).collect()).collect();
         let cell = |(value, kind): (&Value, &Type)| {
             let mut out = Vec::new();
-            (value.bind(kind, &mut out).unwrap() == honeyflow_cassandra::value::Written::Bytes).then_some(out)
+            (value.bind(kind, &mut out).unwrap() == honeyflow_cassandra::value::CellContent::Bytes).then_some(out)
         };
         let cells: Vec<speak::Cells> = values.iter().map(|row| row.iter().zip(&kinds).map(cell).collect()).collect();
         let names: Vec<String> = (0..kinds.len()).map(|at| format!("c{at}")).collect();
@@ -271,7 +271,7 @@ fn cq_15_every_error_is_read_with_its_details() {
     assert_eq!(read(Version::V4, 0x1000, body().u16(4).i32(2).i32(1)), Ok(unavailable));
     let timeout = read(Version::V4, 0x1100, body().u16(6).i32(1).i32(2).string("BATCH_LOG")).unwrap();
     assert!(matches!(timeout, Code::WriteTimeout { received: 1, required: 2, kind, .. } if kind == "BATCH_LOG"));
-    // Version 5 tells of conflicts behind the kind: left alone.
+    // With version 5 the number of conflicts follows the kind; it is not read.
     let contended = body().u16(9).i32(1).i32(2).string("CAS").u16(3);
     assert!(matches!(read(Version::V5, 0x1100, contended), Ok(Code::WriteTimeout { .. })));
     assert!(matches!(

@@ -1,5 +1,5 @@
-//! PL-143, CQ-16: the suite that every connector of a pool passes, with shared connections and with exclusive ones. Once over
-//! streams in memory, by a stopped clock, and once before a real server.
+//! PL-143, CQ-16: the conformance suite of pool connectors, with shared connections and with exclusive ones. It runs
+//! over streams in memory with a paused clock, and against a real server.
 
 mod relay;
 
@@ -12,31 +12,31 @@ use honeyflow_cassandra::connection::Settings;
 use honeyflow_cassandra::{Connection, Error, Options};
 use honeyflow_pool::settings::Mode;
 use honeyflow_pool::testing::Rig;
-use honeyflow_pool::{Loan, Pool, Server, Settings as PoolSettings, SettingsError};
+use honeyflow_pool::{Loan, Pool, Server, SettingsError};
 
 use crate::network::{Network, address};
-use crate::scripted::{Heard, Say, Script, refuse, text_row};
+use crate::scripted::{ReceivedRequest, Reply, Script, refuse, text_row};
 use crate::speak::Body;
 use crate::topology;
 
 const STREAMS: u16 = 16;
 const ASK: &str = "SELECT release_version FROM system.local";
-/// Never answered: a scripted server keeps silent, a relay does not pass it on.
+/// A request that is never answered: a scripted server does not reply, a relay does not forward it.
 const HANG: &str = "SELECT hang";
 const WRONG: &str = "SELEC";
 
-fn answer(heard: &Heard) -> Say {
-    match &heard.request {
-        RequestBody::Query(query) if query.query == HANG => Say::Nothing,
+fn answer(received: &ReceivedRequest) -> Reply {
+    match &received.request {
+        RequestBody::Query(query) if query.query == HANG => Reply::Nothing,
         RequestBody::Query(query) if query.query == WRONG => refuse(0x2000, Body::new()),
         RequestBody::Query(query) => text_row(&query.query),
-        _ => Say::Nothing,
+        _ => Reply::Nothing,
     }
 }
 
-/// Who is there, as this server's system tables have it.
-fn described(heard: &Heard, itself: usize, cluster: &[usize]) -> Option<Say> {
-    let RequestBody::Query(query) = &heard.request else { return None };
+/// The servers of the cluster, as the system tables of the server `itself` list them.
+fn described(received: &ReceivedRequest, itself: usize, cluster: &[usize]) -> Option<Reply> {
+    let RequestBody::Query(query) = &received.request else { return None };
     let id = |at: usize| u128::try_from(at + 1).unwrap();
     let rows = match query.query.as_str() {
         text if text.contains("system.local WHERE") => {
@@ -57,10 +57,10 @@ async fn ask(mut loan: Loan<Cluster>, text: &str) -> Result<(), Error> {
     Connection::of_loan(&mut loan).query(text, &Options::default()).await.map(drop)
 }
 
-/// Servers that can be stopped, and a way to them.
-trait Ground: Send + Sync + 'static {
+/// Servers that a test can stop, and a pool on them.
+trait TestServers: Send + Sync + 'static {
     fn start(servers: usize) -> Self;
-    fn pool(&self, settings: PoolSettings) -> Result<Pool<Cluster>, SettingsError>;
+    fn pool(&self, settings: honeyflow_pool::Settings) -> Result<Pool<Cluster>, SettingsError>;
     fn stop(&self, at: usize);
     fn restart(&self, at: usize);
     fn tell(&self, cluster: &[usize]);
@@ -69,18 +69,18 @@ trait Ground: Send + Sync + 'static {
     fn accepted(&self, at: usize) -> usize;
 }
 
-struct On<G, const EXCLUSIVE: bool>(G);
+struct ServersRig<G, const EXCLUSIVE: bool>(G);
 
-impl<G: Ground, const EXCLUSIVE: bool> Rig for On<G, EXCLUSIVE> {
+impl<G: TestServers, const EXCLUSIVE: bool> Rig for ServersRig<G, EXCLUSIVE> {
     type Connector = Cluster;
 
     async fn start(servers: usize) -> Self {
         Self(G::start(servers))
     }
 
-    fn pool(&self, settings: PoolSettings) -> Result<Pool<Cluster>, SettingsError> {
+    fn pool(&self, settings: honeyflow_pool::Settings) -> Result<Pool<Cluster>, SettingsError> {
         let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
-        self.0.pool(PoolSettings { mode, ..settings })
+        self.0.pool(honeyflow_pool::Settings { mode, ..settings })
     }
 
     fn server(&self, at: usize) -> Server {
@@ -128,27 +128,27 @@ impl<G: Ground, const EXCLUSIVE: bool> Rig for On<G, EXCLUSIVE> {
     }
 }
 
-/// Scripted servers of one mind about who is there.
-struct Scripted {
+/// Scripted servers that all list the same cluster.
+struct ScriptedServers {
     network: Network,
-    told: Arc<Mutex<Vec<usize>>>,
+    listed: Arc<Mutex<Vec<usize>>>,
     silent: Arc<Mutex<BTreeSet<usize>>>,
 }
 
-impl Ground for Scripted {
+impl TestServers for ScriptedServers {
     fn start(servers: usize) -> Self {
-        let (told, silent) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::<Mutex<BTreeSet<usize>>>::default());
+        let (listed, silent) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::<Mutex<BTreeSet<usize>>>::default());
         let script = |at| {
-            let (told, silent) = (Arc::clone(&told), Arc::clone(&silent));
-            Script::new(answer).first(move |heard| match silent.lock().unwrap().contains(&at) {
-                true => Some(Say::Nothing),
-                false => described(heard, at, &told.lock().unwrap()),
+            let (listed, silent) = (Arc::clone(&listed), Arc::clone(&silent));
+            Script::new(answer).first(move |received| match silent.lock().unwrap().contains(&at) {
+                true => Some(Reply::Nothing),
+                false => described(received, at, &listed.lock().unwrap()),
             })
         };
-        Self { network: Network::of((0..servers).map(script)), told, silent }
+        Self { network: Network::of((0..servers).map(script)), listed, silent }
     }
 
-    fn pool(&self, settings: PoolSettings) -> Result<Pool<Cluster>, SettingsError> {
+    fn pool(&self, settings: honeyflow_pool::Settings) -> Result<Pool<Cluster>, SettingsError> {
         Ok(self.network.pool(Settings { streams_max: STREAMS, ..Settings::default() }, settings))
     }
 
@@ -161,7 +161,7 @@ impl Ground for Scripted {
     }
 
     fn tell(&self, cluster: &[usize]) {
-        *self.told.lock().unwrap() = cluster.to_vec();
+        *self.listed.lock().unwrap() = cluster.to_vec();
     }
 
     fn silence(&self, at: usize, silent: bool) {
@@ -183,9 +183,9 @@ impl Ground for Scripted {
 }
 
 mod shared {
-    honeyflow_pool::conformance!(super::On<super::Scripted, false>, start_paused = true);
+    honeyflow_pool::conformance!(super::ServersRig<super::ScriptedServers, false>, start_paused = true);
 }
 
 mod exclusive {
-    honeyflow_pool::conformance!(super::On<super::Scripted, true>, start_paused = true);
+    honeyflow_pool::conformance!(super::ServersRig<super::ScriptedServers, true>, start_paused = true);
 }

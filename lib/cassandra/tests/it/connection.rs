@@ -7,7 +7,7 @@ mod prepared;
 mod requests;
 mod sockets;
 mod tls;
-mod together;
+mod write_batching;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use honeyflow_cassandra::{Options, wire::Response};
 
 use crate::scripted::Script;
 
-/// A deadline against hanging, not a measure.
+/// A generous limit that only stops a test that hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn limits() -> Limits {

@@ -1,10 +1,10 @@
-//! Against another implementation of the protocol: what we write it reads, what it writes we read, and sums agree.
+//! Comparison with another implementation of the protocol: each side reads what the other writes, and checksums agree.
 
 use cassandra_protocol as peer;
 use honeyflow_cassandra::token::Token;
 use honeyflow_cassandra::value::bind_all;
 use honeyflow_cassandra::wire::frame::Outbound;
-use honeyflow_cassandra::wire::request::Prose;
+use honeyflow_cassandra::wire::request::BatchEntry;
 use honeyflow_cassandra::wire::{
     Batch, BatchKind, Column, Compression, Consistency, Parameters, Request, Serial, Topic, Version, crc,
 };
@@ -68,8 +68,8 @@ fn cq_2_segments_of_the_peer_are_read() {
     }
 }
 
-/// Our request as the peer reads it, through segments or packed as agreed.
-fn heard(request: &Request<'_>, version: Version, compression: Compression) -> RequestBody {
+/// Encodes a request, in segments or packed, and returns it as the peer reads it.
+fn as_peer_reads(request: &Request<'_>, version: Version, compression: Compression) -> RequestBody {
     let mut outgoing = request.encode(version, compression, false).unwrap();
     let peer_compression = match compression {
         Compression::None => peer::compression::Compression::None,
@@ -100,7 +100,7 @@ fn columns() -> Vec<Column> {
     vec![column("a", Type::Int), column("b", Type::Text), column("c", Type::Blob), column("d", Type::Int)]
 }
 
-/// CQ-14: what is asked for goes onto the wire unchanged.
+/// CQ-14: the options of a request are sent unchanged.
 #[test]
 fn cq_14_requests_are_read_by_the_peer_as_they_were_meant() {
     let long = vec![b'x'; 5000];
@@ -124,7 +124,7 @@ fn cq_14_requests_are_read_by_the_peer_as_they_were_meant() {
             keyspace: Some("shop"),
         };
         let query = Request::Query { text: "SELECT * FROM t", how: how.clone() };
-        let RequestBody::Query(query) = heard(&query, version, compression) else { panic!("a query") };
+        let RequestBody::Query(query) = as_peer_reads(&query, version, compression) else { panic!("a query") };
         assert_eq!(query.query, "SELECT * FROM t");
         let params = query.query_params;
         assert_eq!(i16::from(params.consistency), 10);
@@ -136,7 +136,7 @@ fn cq_14_requests_are_read_by_the_peer_as_they_were_meant() {
 
         let plain = Parameters { values: Some(&bound), ..Parameters::default() };
         let execute = Request::Execute { id: b"id", result_id: Some(b"columns"), how: plain };
-        let RequestBody::Execute(execute) = heard(&execute, version, compression) else { panic!("an execute") };
+        let RequestBody::Execute(execute) = as_peer_reads(&execute, version, compression) else { panic!("an execute") };
         assert_eq!(execute.id.into_bytes(), Some(b"id".to_vec()));
         let result_id = execute.result_metadata_id.and_then(peer::types::CBytesShort::into_bytes);
         assert_eq!(result_id, in_v5("columns").map(String::into_bytes));
@@ -144,14 +144,14 @@ fn cq_14_requests_are_read_by_the_peer_as_they_were_meant() {
         assert_eq!(execute.query_parameters.timestamp, None);
 
         let RequestBody::Prepare(prepare) =
-            heard(&Request::Prepare { text: "SELECT 1", keyspace: Some("shop") }, version, compression)
+            as_peer_reads(&Request::Prepare { text: "SELECT 1", keyspace: Some("shop") }, version, compression)
         else {
             panic!("a prepare")
         };
         assert_eq!((prepare.query.as_str(), prepare.keyspace), ("SELECT 1", in_v5("shop")));
 
         let none = Default::default();
-        let statements = [(Prose::Prepared(b"id"), &bound), (Prose::Text("DELETE"), &none)];
+        let statements = [(BatchEntry::Prepared(b"id"), &bound), (BatchEntry::Text("DELETE"), &none)];
         let batch = Batch {
             kind: BatchKind::Unlogged,
             statements: &statements,
@@ -160,7 +160,9 @@ fn cq_14_requests_are_read_by_the_peer_as_they_were_meant() {
             timestamp: Some(77),
             keyspace: None,
         };
-        let RequestBody::Batch(batch) = heard(&Request::Batch(batch), version, compression) else { panic!("a batch") };
+        let RequestBody::Batch(batch) = as_peer_reads(&Request::Batch(batch), version, compression) else {
+            panic!("a batch")
+        };
         assert_eq!(u8::from(batch.batch_type), 1);
         assert_eq!((batch.timestamp, batch.serial_consistency, batch.keyspace), (Some(77), None, None));
         assert!(
@@ -170,11 +172,14 @@ fn cq_14_requests_are_read_by_the_peer_as_they_were_meant() {
         assert!(matches!(&batch.queries[1].subject, BatchQuerySubj::QueryString(text) if text == "DELETE"));
 
         let startup = Request::Startup(&[("DRIVER_NAME", "x"), ("THROW_ON_OVERLOAD", "1")]);
-        let RequestBody::Startup(startup) = heard(&startup, version, Compression::None) else { panic!("a start") };
+        let RequestBody::Startup(startup) = as_peer_reads(&startup, version, Compression::None) else {
+            panic!("a start")
+        };
         let option = |name: &str| startup.map.get(name).map(String::as_str);
         assert_eq!((option("CQL_VERSION"), option("THROW_ON_OVERLOAD")), (Some("3.0.0"), Some("1")));
 
-        let RequestBody::Register(register) = heard(&Request::Register(&Topic::ALL), version, compression) else {
+        let RequestBody::Register(register) = as_peer_reads(&Request::Register(&Topic::ALL), version, compression)
+        else {
             panic!("a register")
         };
         assert_eq!(register.events.len(), 3);
@@ -182,9 +187,9 @@ fn cq_14_requests_are_read_by_the_peer_as_they_were_meant() {
 }
 
 #[test]
-fn what_no_length_field_can_hold_is_refused() {
+fn a_value_too_long_for_its_length_field_is_refused() {
     let long = "x".repeat(65_536);
     let keyspace = Request::Execute { id: long.as_bytes(), result_id: None, how: Parameters::default() };
     let error = keyspace.encode(Version::V4, Compression::None, false).unwrap_err();
-    assert_eq!(error.to_string(), "the id of a statement has 65536, and the protocol allows 65535");
+    assert_eq!(error.to_string(), "the id of a statement has length 65536, but the protocol allows at most 65535");
 }

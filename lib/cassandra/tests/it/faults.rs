@@ -1,37 +1,37 @@
-//! A real server that is paused, killed and started again under a session. It takes seconds to start, so one test has it
-//! suffer everything.
+//! A real server that is paused, killed and started again while a session uses it. It takes seconds to start, so one
+//! test covers all faults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use honeyflow_cassandra::connection::{Password, Secret, Settings};
 use honeyflow_cassandra::{Options, Session, Statement};
-use honeyflow_pool::{Executed, Kind, ServerState, Settings as PoolSettings};
+use honeyflow_pool::{Execution, Kind, ServerState};
 use tokio::time::Instant;
 
 use crate::connection::{PATIENCE, patient};
 
 const CONNECTIONS: u32 = 2;
 
-struct Field {
+struct Workload {
     session: Session,
     put: Statement,
     get: Statement,
 }
 
-impl Field {
-    async fn new(url: &str) -> Field {
+impl Workload {
+    async fn new(url: &str) -> Workload {
         let (login, place) = url.strip_prefix("cassandra://").and_then(|rest| rest.split_once('@')).unwrap();
         let (user, password) = login.split_once(':').unwrap();
         let login = Password { user: user.to_owned(), password: Secret::Plain(password.to_owned()) };
         let settings = Settings { login: Some(Arc::new(login)), ..Settings::default() };
-        let servers = PoolSettings {
+        let servers = honeyflow_pool::Settings {
             servers: vec![place.trim_end_matches('/').to_owned()],
             early_refusal: false,
-            // Of the servers only: this machine may have much to do.
+            // Generous limits: this machine may be busy.
             tcp_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
-            ..PoolSettings::default()
+            ..honeyflow_pool::Settings::default()
         };
         let session = Session::open(settings, servers).unwrap();
         for statement in [
@@ -42,12 +42,12 @@ impl Field {
         }
         let put = session.prepare("INSERT INTO faults.t (id, n) VALUES (?, ?)").await.unwrap();
         let get = session.prepare("SELECT * FROM faults.t WHERE id = ?").await.unwrap();
-        Field { session, put, get }
+        Workload { session, put, get }
     }
 
     async fn works(&self, n: i32) {
         let how = patient().idempotent();
-        // One that was begun on a connection which is only now found to be dead may be lost.
+        // A request on a connection that is only now found dead may be lost.
         let by = Instant::now() + PATIENCE;
         while let Err(error) = self.session.execute(&self.put, (1_i32, n), &how).await {
             assert!(error.transient() && Instant::now() < by, "{error}: {:?}", error.cause);
@@ -66,7 +66,7 @@ impl Field {
 
     async fn is_full(&self) {
         self.eventually("it is full", |status| status.open == CONNECTIONS && status.closing == 0).await;
-        // And so it is for the server: those of the pool, and the one over which it listens.
+        // The server must see the same: the connections of the pool, and the one for notices.
         let by = Instant::now() + PATIENCE;
         loop {
             let how = patient().idempotent();
@@ -89,21 +89,21 @@ impl Field {
 async fn pl_160_a_real_server_paused_killed_and_started_again_is_served_as_before() {
     let start = tokio::task::spawn_blocking(honeyflow_services::throwaway_cassandra);
     let Some(mut node) = start.await.unwrap() else { return };
-    let field = Field::new(node.url()).await;
+    let field = Workload::new(node.url()).await;
     field.works(1).await;
     field.is_full().await;
 
-    // Paused: a request ends at its deadline, and nobody knows whether it was done.
+    // Paused: a request ends at its deadline, and its outcome is unknown.
     node.pause();
     let brief = Options::within(Duration::from_millis(300));
     let error = field.session.execute(&field.put, (2_i32, 2_i32), &brief).await.unwrap_err();
-    assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Executed::Unknown), "{error}");
+    assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Execution::Unknown), "{error}");
     assert!(!error.transient(), "it may have been executed");
     node.resume();
     field.works(3).await;
     field.is_full().await;
 
-    // Killed: seen at once, and told at once to whoever asks for that server.
+    // Killed: the pool notices it at once, and requests for that server fail at once.
     let node = tokio::task::spawn_blocking(move || {
         node.kill();
         node
@@ -111,11 +111,11 @@ async fn pl_160_a_real_server_paused_killed_and_started_again_is_served_as_befor
     let mut node = node.await.unwrap();
     field.eventually("it is down", |status| status.servers[0].state == ServerState::Down).await;
     let error = field.session.execute(&field.put, (1_i32, 4_i32), &brief).await.unwrap_err();
-    assert_eq!((error.executed, error.transient()), (Executed::No, true), "{error}");
+    assert_eq!((error.executed, error.transient()), (Execution::No, true), "{error}");
     let status = field.session.pool().status();
     assert!(status.servers[0].last_error.is_some(), "the status says why: {status:?}");
 
-    // Started: nobody has to ask for it, and statements work as they did.
+    // Started again: the pool reconnects without a request, and prepared statements work as before.
     let node = tokio::task::spawn_blocking(move || {
         node.start().unwrap();
         node

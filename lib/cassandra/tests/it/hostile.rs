@@ -1,5 +1,5 @@
-//! Servers that send anything at all: no byte of theirs makes the reader panic, wait for what cannot come, or reserve
-//! memory by a number they merely claim.
+//! Hostile servers: no byte of theirs makes the reader panic, wait for ever, or reserve memory because of a claimed
+//! number.
 
 mod cluster;
 mod exchange;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use honeyflow_cassandra::wire::frame::Inbound;
 use honeyflow_cassandra::wire::{Answer, Compression, Envelope, Field, Layout, Opcode, Response, UserType, Version};
-use honeyflow_cassandra::{FromCell, Malformed, Type, Unfit, Value};
+use honeyflow_cassandra::{FromCell, Malformed, Type, Value, ValueMismatch};
 
 use crate::codec::{WAYS, inbound, received, sent};
 use crate::random::{Random, Seeds};
 use crate::speak::{self, Body, opcode};
 
-/// Bodies of every kind of answer.
+/// The bodies of every kind of answer.
 fn corpus(version: Version) -> Vec<(u8, Vec<u8>)> {
     let nested = Type::Map(Box::new((Type::Text, Type::List(Box::new(Type::Tuple(vec![Type::Int, Type::Uuid]))))));
     let columns = [("id", Type::Int), ("name", Type::Text), ("nested", nested), ("d", Type::Duration)];
     let cells = vec![Some(vec![0, 0, 0, 7]), Some(b"honey".to_vec()), Some([0; 4].to_vec()), Some(vec![2, 4, 6])];
     let none = vec![None; 4];
-    // Elements of many parts, of which none came: what they are read as is more than what was sent.
+    // Elements with many parts, none of which is in the bytes: reading them could create more than was sent.
     let fields = (0..60).map(|at| Field { name: format!("f{at}").into(), kind: Type::Int }).collect();
     let user = Type::User(Arc::new(UserType { keyspace: "k".to_owned(), name: "u".to_owned(), fields }));
     let wide = [("t", Type::List(Box::new(Type::Tuple(vec![Type::Int; 60])))), ("u", Type::Set(Box::new(user)))];
@@ -57,7 +57,7 @@ fn corpus(version: Version) -> Vec<(u8, Vec<u8>)> {
     ]
 }
 
-/// Of how many values it is made.
+/// The number of values in a value, itself included.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::List(parts) | Value::Set(parts) | Value::Tuple(parts) | Value::Vector(parts) => {
@@ -69,16 +69,16 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// How long a cell is, whatever its type.
+/// The length of a cell of any type.
 struct Length(usize);
 
 impl<'r> FromCell<'r> for Length {
-    fn read(_: &Type, cell: Option<&'r [u8]>) -> Result<Self, Unfit> {
+    fn read(_: &Type, cell: Option<&'r [u8]>) -> Result<Self, ValueMismatch> {
         Ok(Self(cell.map_or(0, <[u8]>::len)))
     }
 }
 
-/// Reads it as deep as anybody would.
+/// Reads an answer with all its rows and cells.
 fn read_all(envelope: &Envelope, version: Version) -> Result<(), Malformed> {
     if let Answer::Rows(rows) = Response::read(envelope, version)?.answer {
         for row in rows.iter() {
@@ -86,7 +86,10 @@ fn read_all(envelope: &Envelope, version: Version) -> Result<(), Malformed> {
             for at in 0..row.columns().len() {
                 let value = row.at::<Value>(at);
                 let bytes = row.at::<Length>(at).map_or(0, |length| length.0);
-                assert!(value.map_or(0, |value| count(&value)) <= 1 + bytes, "more than {bytes} bytes can say");
+                assert!(
+                    value.map_or(0, |value| count(&value)) <= 1 + bytes,
+                    "more values than {bytes} bytes can contain"
+                );
                 let _ = row.at::<&str>(at);
                 let _ = row.at::<Vec<Option<i32>>>(at);
             }
@@ -95,7 +98,7 @@ fn read_all(envelope: &Envelope, version: Version) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// One to four changes: a byte, a length set to something extreme, a piece cut out, doubled or put in.
+/// Makes one to four changes: a byte, an extreme length, a piece cut out, doubled or inserted.
 fn spoilt(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     for _ in 0..=random.below(4) {
         if bytes.is_empty() {
@@ -127,7 +130,7 @@ fn spoilt(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A few thousand spoilt messages of each kind, with headers and checksums that are right.
+/// Thousands of spoilt messages of each kind, with correct headers and checksums.
 #[test]
 fn cq_7_spoilt_bodies_never_panic() {
     let mut wrong = 0;
@@ -144,7 +147,7 @@ fn cq_7_spoilt_bodies_never_panic() {
             }
         }
     }
-    assert!(wrong > 10_000, "so few were found out: {wrong}");
+    assert!(wrong > 10_000, "too few were refused: {wrong}");
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn cq_7_every_prefix_of_every_body_is_read_or_refused() {
     }
 }
 
-/// Whole streams, spoilt on the way: framing, compression and checksums have to bear it.
+/// Whole streams, spoilt on the way: a test of framing, compression and checksums.
 #[test]
 fn cq_7_spoilt_streams_never_panic() {
     let corpora = WAYS.map(|way| (way, corpus(way.0)));
@@ -173,7 +176,7 @@ fn cq_7_spoilt_streams_never_panic() {
                 .map(|stream| {
                     let (opcode, body) = &corpus[random.below(corpus.len())];
                     let message = speak::message(way.0, 0, stream, *opcode, body);
-                    // Half of them go wrong before they are framed, so that checksums do not catch it.
+                    // Half of them are spoilt before they are framed, so that checksums do not detect it.
                     if random.below(2) == 0 { spoilt(&mut random, message) } else { message }
                 })
                 .filter(|message| message.len() > 9)
@@ -219,7 +222,7 @@ fn cq_7_a_frame_above_the_limit_is_refused_by_its_header_alone() {
     let mut negative = Inbound::new(Version::V4, 1000);
     negative.raw.extend_from_slice(&[0x84, 0, 0, 0, 8, 0x80, 0, 0, 0]);
     assert!(matches!(negative.message(), Err(Malformed::Value { .. })));
-    // In segments, as soon as the header is there.
+    // In segments, as soon as the header has arrived.
     let way = (Version::V5, Compression::None);
     let mut small = Inbound::new(way.0, 1000);
     small.begin_segments();
@@ -229,14 +232,14 @@ fn cq_7_a_frame_above_the_limit_is_refused_by_its_header_alone() {
 }
 
 #[test]
-fn cq_7_rows_without_columns_have_no_end_and_are_refused() {
+fn cq_7_rows_without_columns_are_refused() {
     let body = Body::new().i32(2).i32(0).i32(0).i32(i32::MAX).0;
     let opcode = honeyflow_cassandra::wire::Opcode::Result;
     let envelope = Envelope { flags: 0, stream: 0, opcode, body: body.into() };
     assert!(matches!(Response::read(&envelope, Version::V4), Err(Malformed::Value { .. })));
 }
 
-/// Claims of a gigabyte in a few bytes, in a process that may not have that much: reserving by them ends it.
+/// A few bytes claim a gigabyte, in a process whose memory is limited: it would end if it reserved that much.
 #[test]
 fn cq_7_memory_follows_what_arrived_not_what_is_claimed() {
     let program = std::env::current_exe().unwrap();
@@ -246,11 +249,11 @@ fn cq_7_memory_follows_what_arrived_not_what_is_claimed() {
         .env("MAKE_CLAIMS", "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("CLAIMS WERE MADE"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("CLAIMS WERE MADE"), "{printed}");
 }
 
-/// The other process of the test above; by itself it does nothing.
+/// The child process of the test above; without its environment variable it does nothing.
 #[test]
 fn claims() {
     if std::env::var_os("MAKE_CLAIMS").is_none() {
@@ -282,7 +285,7 @@ fn claims() {
             assert!(received(&mut inbound, &message, 100).is_err());
         }
     }
-    // A type of many parts is told once, and each of many elements is said to have none of them.
+    // The type has many parts, and each of many elements contains none of them.
     let wide = [("t", Type::List(Box::new(Type::Tuple(vec![Type::Int; 30_000]))))];
     for each in [&[0; 4][..], &[0, 0, 0, 4, 255, 255, 255, 255]] {
         let cell = [&100_000_u32.to_be_bytes()[..], &each.repeat(100_000)].concat();
@@ -290,11 +293,11 @@ fn claims() {
         let envelope = Envelope { flags: 0, stream: 0, opcode: Opcode::Result, body };
         read_all(&envelope, Version::V4).unwrap();
     }
-    // Four bytes for each column; what a column is takes twenty times as much.
+    // A column takes four bytes on the wire, but twenty times as much in memory.
     let columns = Body::new().i32(2).i32(1).i32(5_000_000).string("k").string("t").raw(&[0, 0, 0, 9].repeat(5_000_000));
     let envelope = Envelope { flags: 0, stream: 0, opcode: Opcode::Result, body: columns.i32(0).0.into() };
     assert!(matches!(read_all(&envelope, Version::V4), Err(Malformed::Value { .. })));
-    // A header that announces a gigabyte, and then only a little of it.
+    // A header announces a gigabyte, but only a few bytes follow.
     let mut inbound = Inbound::new(Version::V4, usize::MAX);
     let mut header = speak::message(Version::V4, 0, 0, opcode::RESULT, &[]);
     header[5..9].copy_from_slice(&GIGABYTE.to_be_bytes());
@@ -302,9 +305,9 @@ fn claims() {
     println!("CLAIMS WERE MADE");
 }
 
-/// What was read before is recognised where it comes again, and never mistaken for something else.
+/// Columns that were read before are recognised when they come again, and never confused with others.
 #[test]
-fn cq_10_columns_that_are_known_are_read_as_all_others_are() {
+fn cq_10_known_columns_are_read_like_all_others() {
     let columns = [("id", Type::Int), ("names", Type::List(Box::new(Type::Text)))];
     let read = |body: &[u8], known: Option<&Layout>| {
         let body = body.to_vec().into();
@@ -320,10 +323,10 @@ fn cq_10_columns_that_are_known_are_read_as_all_others_are() {
         for byte in [0, 1, 2, body[at] ^ 1, 0xff] {
             let mut changed = body.clone();
             changed[at] = byte;
-            let (known, anew) = (read(&changed, Some(&prepared.result)), read(&changed, None));
-            assert_eq!(format!("{known:?}"), format!("{anew:?}"), "{byte} at {at}");
+            let (known, unknown) = (read(&changed, Some(&prepared.result)), read(&changed, None));
+            assert_eq!(format!("{known:?}"), format!("{unknown:?}"), "{byte} at {at}");
         }
-        let (known, anew) = (read(&body[..at], Some(&prepared.result)), read(&body[..at], None));
-        assert_eq!(format!("{known:?}"), format!("{anew:?}"), "cut at {at}");
+        let (known, unknown) = (read(&body[..at], Some(&prepared.result)), read(&body[..at], None));
+        assert_eq!(format!("{known:?}"), format!("{unknown:?}"), "cut at {at}");
     }
 }

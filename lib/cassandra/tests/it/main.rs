@@ -1,4 +1,5 @@
-//! The protocol against a second hand: what a server would say is written here by code that the crate does not share.
+//! Tests of the client. The messages of servers are written here by separate code, so that both sides do not share a
+//! mistake.
 
 mod codec;
 mod conformance;

@@ -1,5 +1,5 @@
-//! Scripted servers without sockets, so that a stopped clock goes on by itself. They can be stopped, and count who is
-//! connected.
+//! Scripted servers without sockets, so that tokio's paused clock advances automatically. They can be stopped, and
+//! count their connections.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use honeyflow_cassandra::Session;
 use honeyflow_cassandra::cluster::Cluster;
 use honeyflow_cassandra::connection::Settings;
 use honeyflow_pool::clock::TokioClock;
-use honeyflow_pool::{Dial, Pool, Server, Settings as PoolSettings};
+use honeyflow_pool::{Dial, Pool, Server};
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
 
@@ -52,7 +52,7 @@ impl Network {
         &self.hosts[&address(at)]
     }
 
-    /// As if killed: connections are gone, new ones refused.
+    /// Stops a server as if it were killed: its connections end and new ones are refused.
     pub fn stop(&self, at: usize) {
         self.host(at).stopped.send_replace(true);
     }
@@ -65,7 +65,7 @@ impl Network {
         self.host(at).open.load(Ordering::SeqCst)
     }
 
-    /// Connections that were ever accepted.
+    /// The number of connections that were ever accepted.
     pub fn accepted(&self, at: usize) -> usize {
         self.host(at).accepted.load(Ordering::SeqCst)
     }
@@ -74,26 +74,26 @@ impl Network {
         Server::at(address(at))
     }
 
-    /// A pool on these servers that goes by tokio's clock.
-    pub fn pool(&self, settings: Settings, servers: PoolSettings) -> Pool<Cluster> {
+    /// Starts a pool on these servers that uses tokio's clock.
+    pub fn pool(&self, settings: Settings, servers: honeyflow_pool::Settings) -> Pool<Cluster> {
         Pool::start_with(Cluster::dialling(settings, self.clone()), servers, TokioClock::default(), SEED).unwrap()
     }
 
-    /// The first server is known, and nobody else is asked for.
-    pub fn session(&self, servers: PoolSettings) -> Session {
-        Session::of(self.pool(Settings::default(), servers))
+    /// Opens a session on these servers.
+    pub fn session(&self, servers: honeyflow_pool::Settings) -> Session {
+        Session::from_pool(self.pool(Settings::default(), servers))
     }
 
-    /// Nothing left to chance: so many connections to all servers, no discovery.
-    pub fn quiet(&self, each: u32) -> PoolSettings {
-        PoolSettings {
+    /// Settings without randomness: `each` connections to every server, no discovery.
+    pub fn quiet(&self, each: u32) -> honeyflow_pool::Settings {
+        honeyflow_pool::Settings {
             servers: self.hosts.keys().map(ToString::to_string).collect(),
             discovery: false,
             start_jitter: Duration::ZERO,
             slow_start: Duration::ZERO,
             connections_per_server: Some(each),
             early_refusal: false,
-            ..PoolSettings::default()
+            ..honeyflow_pool::Settings::default()
         }
     }
 }
@@ -113,7 +113,7 @@ impl Dial for Network {
         let mut cut = script.cut.subscribe();
         tokio::spawn(async move {
             tokio::select! {
-                () = script.talk(far) => {}
+                () = script.serve(far) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => {}
                 _ = cut.changed() => {}
             }

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Random numbers that are reproducible from a seed.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Seeds from zero on, so many; or from `FUZZ_SEED` on for as long as `FUZZ_SECONDS` says.
+/// A fixed number of seeds from zero on; or seeds from `FUZZ_SEED` on for `FUZZ_SECONDS` seconds.
 pub struct Seeds {
     next: u64,
     end: End,
@@ -38,7 +38,7 @@ enum End {
 }
 
 impl Seeds {
-    /// By whoever started this: how many there will be is not known.
+    /// Whether the environment chooses the seeds; then their number is not known.
     pub fn are_chosen() -> bool {
         std::env::var_os("FUZZ_SECONDS").is_some()
     }
@@ -74,7 +74,7 @@ impl Iterator for Seeds {
     }
 }
 
-/// Tells its number if anything panics while it is tried.
+/// A seed that prints its number if the test panics while using it.
 pub struct Seed(u64);
 
 impl Seed {

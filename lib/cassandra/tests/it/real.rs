@@ -1,4 +1,4 @@
-//! A real server: what it really sends is what we read.
+//! A real server: the client reads what it really sends.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use honeyflow_cassandra::connection::{Connection, Password, Secret, Settings, Tls, Versions};
 use honeyflow_cassandra::error::Cause;
 use honeyflow_cassandra::statement::token;
-use honeyflow_cassandra::value::{Decimal, Duration as CqlDuration, Unset, Varint, bind_all};
+use honeyflow_cassandra::value::{Decimal, Unset, Varint, bind_all};
 use honeyflow_cassandra::wire::{Answer, Code, Compression, Notice, Version};
 use honeyflow_cassandra::{Batch, Consistency, Statement, Value};
 use tokio::time::Instant;
@@ -15,14 +15,14 @@ use uuid::Uuid;
 use crate::codec::WAYS;
 use crate::connection::{PATIENCE, limits, patient, refused};
 
-pub struct Real {
+pub struct RealServer {
     pub address: SocketAddr,
     pub user: String,
     pub password: String,
 }
 
-impl Real {
-    /// `None`: skipped by name.
+impl RealServer {
+    /// Returns `None`, and prints that the test is skipped, if there is no server.
     pub fn server() -> Option<Self> {
         let url = honeyflow_services::cassandra()?.url;
         let (login, place) = url.strip_prefix("cassandra://")?.split_once('@')?;
@@ -41,7 +41,7 @@ impl Real {
         Connection::connect(self.address, &self.settings(version, compression), limits()).await.unwrap()
     }
 
-    /// A keyspace of the test's own, empty.
+    /// Creates an empty keyspace for the test.
     async fn keyspace(&self, name: &str) -> Connection {
         let connection = self.connect((Version::V5, Compression::None)).await;
         for statement in [
@@ -59,8 +59,8 @@ async fn run(connection: &Connection, statement: &str) {
 }
 
 #[tokio::test]
-async fn cq_2_cq_4_a_real_server_is_spoken_to_in_every_way() {
-    let Some(real) = Real::server() else { return };
+async fn cq_2_cq_4_a_real_server_speaks_every_version_and_compression() {
+    let Some(real) = RealServer::server() else { return };
     let setup = real.keyspace("every_way").await;
     run(&setup, "CREATE TABLE every_way.t (id int PRIMARY KEY, v blob)").await;
     for (n, way) in (0..).zip(WAYS) {
@@ -78,8 +78,8 @@ async fn cq_2_cq_4_a_real_server_is_spoken_to_in_every_way() {
 }
 
 #[tokio::test]
-async fn cq_2_the_highest_version_of_the_range_is_agreed_on() {
-    let Some(real) = Real::server() else { return };
+async fn cq_2_the_highest_version_of_the_range_is_negotiated() {
+    let Some(real) = RealServer::server() else { return };
     let range = Versions { lowest: Version::V4, highest: Version::V5 };
     let settings = Settings { versions: range, ..real.settings(Version::V4, Compression::Snappy) };
     let connection = Connection::connect(real.address, &settings, limits()).await.unwrap();
@@ -88,7 +88,7 @@ async fn cq_2_the_highest_version_of_the_range_is_agreed_on() {
 
 #[tokio::test]
 async fn values_of_every_type_come_back_as_they_were_bound() {
-    let Some(real) = Real::server() else { return };
+    let Some(real) = RealServer::server() else { return };
     let setup = real.keyspace("every_type").await;
     run(&setup, "CREATE TYPE every_type.place (street text, zip int)").await;
     let values = [
@@ -109,7 +109,7 @@ async fn values_of_every_type_come_back_as_they_were_bound() {
         ("time", Value::Time(86_399_999_999_999)),
         ("smallint", Value::Smallint(-300)),
         ("tinyint", Value::Tinyint(-8)),
-        ("duration", Value::Duration(CqlDuration { months: -1, days: -2, nanoseconds: -3 })),
+        ("duration", Value::Duration(honeyflow_cassandra::value::Duration { months: -1, days: -2, nanoseconds: -3 })),
         ("list<int>", Value::List(vec![Value::Int(3), Value::Int(1)])),
         ("set<text>", Value::Set(vec![Value::Text("a".to_owned()), Value::Text("b".to_owned())])),
         ("map<text, int>", Value::Map(vec![(Value::Text("k".to_owned()), Value::Int(9))])),
@@ -140,10 +140,10 @@ async fn values_of_every_type_come_back_as_they_were_bound() {
     }
 }
 
-/// PL-166: a server forgets what it prepared for a table that is altered.
+/// PL-166: a server forgets the prepared statements of a table that is altered.
 #[tokio::test]
 async fn cq_9_cq_10_rows_are_right_while_their_table_changes() {
-    let Some(real) = Real::server() else { return };
+    let Some(real) = RealServer::server() else { return };
     let setup = real.keyspace("altered").await;
     run(&setup, "CREATE TABLE altered.t (id int PRIMARY KEY, b int)").await;
     run(&setup, "INSERT INTO altered.t (id, b) VALUES (1, 2)").await;
@@ -155,7 +155,7 @@ async fn cq_9_cq_10_rows_are_right_while_their_table_changes() {
         assert_eq!(rows.first::<(i32, i32)>().unwrap(), Some((1, 2)));
         connections.push(connection);
     }
-    // Between the two that are there: what came third is second now.
+    // The new column is sorted between the two others: the position of columns changes.
     run(&setup, "ALTER TABLE altered.t ADD a text").await;
     run(&setup, "UPDATE altered.t SET a = 'new' WHERE id = 1").await;
     for connection in &connections {
@@ -170,7 +170,7 @@ async fn cq_9_cq_10_rows_are_right_while_their_table_changes() {
 
 #[tokio::test]
 async fn cq_14_pages_batches_and_timestamps_are_the_servers_own() {
-    let Some(real) = Real::server() else { return };
+    let Some(real) = RealServer::server() else { return };
     let setup = real.keyspace("written").await;
     run(&setup, "CREATE TABLE written.t (id int, n int, v text, PRIMARY KEY (id, n))").await;
     for version in [Version::V4, Version::V5] {
@@ -182,7 +182,7 @@ async fn cq_14_pages_batches_and_timestamps_are_the_servers_own() {
             batch.push(&put, (id, n, format!("row {n}"), 1000_i64));
         }
         connection.batch(&batch, &patient()).await.unwrap();
-        // An older version of a row loses, a newer one wins, within one batch.
+        // Within one batch the row with the newer timestamp wins.
         let mut batch = Batch::logged();
         batch.push(&put, (id, 7, "older", 999_i64));
         batch.push(&put, (id, 8, "newer", 1001_i64));
@@ -204,7 +204,7 @@ async fn cq_14_pages_batches_and_timestamps_are_the_servers_own() {
         assert_eq!(read[7], (7, "row 7".to_owned()));
         assert_eq!(read[8], (8, "newer".to_owned()));
 
-        // The timestamp of a request goes to the server unchanged.
+        // The timestamp of a request reaches the server unchanged.
         let plain = Statement::new("INSERT INTO written.t (id, n, v) VALUES (?, ?, ?)");
         connection.execute(&plain, (id, 500, "first"), &patient().timestamp(5000)).await.unwrap();
         connection.execute(&plain, (id, 500, "late"), &patient().timestamp(4999)).await.unwrap();
@@ -216,8 +216,8 @@ async fn cq_14_pages_batches_and_timestamps_are_the_servers_own() {
 }
 
 #[tokio::test]
-async fn conditional_statements_say_whether_they_were_applied() {
-    let Some(real) = Real::server() else { return };
+async fn conditional_statements_return_whether_they_were_applied() {
+    let Some(real) = RealServer::server() else { return };
     let connection = real.keyspace("conditional").await;
     run(&connection, "CREATE TABLE conditional.t (id int PRIMARY KEY, v text)").await;
     let put = Statement::new("INSERT INTO conditional.t (id, v) VALUES (?, ?) IF NOT EXISTS");
@@ -230,7 +230,7 @@ async fn conditional_statements_say_whether_they_were_applied() {
 
 #[tokio::test]
 async fn cq_11_tokens_are_those_that_the_server_computes() {
-    let Some(real) = Real::server() else { return };
+    let Some(real) = RealServer::server() else { return };
     let connection = real.keyspace("placed").await;
     run(&connection, "CREATE TABLE placed.t (a text, b int, c blob, PRIMARY KEY ((a, b), c))").await;
     run(&connection, "CREATE TABLE placed.u (a text PRIMARY KEY)").await;
@@ -262,17 +262,17 @@ async fn cq_11_tokens_are_those_that_the_server_computes() {
 }
 
 #[tokio::test]
-async fn cq_13_the_server_tells_of_changes_to_its_schema() {
-    let Some(real) = Real::server() else { return };
+async fn cq_13_the_server_sends_notices_about_schema_changes() {
+    let Some(real) = RealServer::server() else { return };
     let connection = real.keyspace("told").await;
     let mut notices = connection.listen(Instant::now() + PATIENCE).await.unwrap();
     let response = connection.query("CREATE TABLE told.t (id int PRIMARY KEY)", &patient()).await.unwrap();
     let Answer::Schema(change) = response.answer else { panic!("{}", response.answer.name()) };
     assert_eq!((change.target.as_str(), change.name.as_deref()), ("TABLE", Some("t")));
     loop {
-        // Other tests change their own keyspaces meanwhile.
+        // Other tests change their own keyspaces at the same time.
         match tokio::time::timeout(PATIENCE, notices.recv()).await.unwrap().unwrap() {
-            Notice::Schema(told) if told == change => break,
+            Notice::Schema(received) if received == change => break,
             _ => {}
         }
     }
@@ -280,44 +280,44 @@ async fn cq_13_the_server_tells_of_changes_to_its_schema() {
 
 #[tokio::test]
 async fn cq_6_the_server_refuses_a_wrong_password_and_says_so() {
-    let Some(mut real) = Real::server() else { return };
+    let Some(mut real) = RealServer::server() else { return };
     real.password = "wax".to_owned();
     let cause = refused(real.address, &real.settings(Version::V5, Compression::None), limits()).await;
     assert!(matches!(cause, Cause::Login(_)), "{cause}");
-    // The password that every new server has was shut off when this one was started.
+    // The default password of a new server was disabled when this one was started.
     (real.user, real.password) = ("cassandra".to_owned(), "cassandra".to_owned());
     let cause = refused(real.address, &real.settings(Version::V5, Compression::None), limits()).await;
     assert!(matches!(cause, Cause::Login(_)), "{cause}");
-    let nobody = Settings { login: None, ..real.settings(Version::V4, Compression::None) };
-    assert!(matches!(refused(real.address, &nobody, limits()).await, Cause::Login(_)));
+    let without_login = Settings { login: None, ..real.settings(Version::V4, Compression::None) };
+    assert!(matches!(refused(real.address, &without_login, limits()).await, Cause::Login(_)));
 }
 
 #[tokio::test]
-async fn cq_5_a_real_server_is_spoken_to_by_tls() {
-    let (Some(real), Some(roots)) = (Real::server(), honeyflow_services::cassandra_roots()) else { return };
+async fn cq_5_a_real_server_is_reached_by_tls() {
+    let (Some(real), Some(roots)) = (RealServer::server(), honeyflow_services::cassandra_roots()) else { return };
     for (version, compression) in WAYS {
         let tls = Tls { roots: Some(roots.clone()), ..Tls::default() };
         let settings = Settings { tls: Some(tls), ..real.settings(version, compression) };
         let connection = Connection::connect(real.address, &settings, limits()).await.unwrap();
         let rows = connection.query("SELECT ssl_enabled, ssl_protocol FROM system_views.clients", &patient()).await;
         let rows = rows.unwrap().into_rows();
-        // Ours is among them, and others are not secured.
+        // This connection is among the secured ones; those of other tests are not secured.
         let secured = rows.typed::<(bool, Option<String>)>().map(Result::unwrap);
         let secured: Vec<_> = secured.filter(|(secured, _)| *secured).collect();
         assert!(secured.iter().any(|(_, protocol)| protocol.as_deref() == Some("TLSv1.3")), "{secured:?}");
     }
-    // Its certificate is vouched for by nobody whom this system knows.
+    // The issuer of its certificate is not among the roots of this system.
     let stranger = Settings { tls: Some(Tls::default()), ..real.settings(Version::V5, Compression::None) };
     assert!(matches!(refused(real.address, &stranger, limits()).await, Cause::Tls(_)));
-    // And it bears another name.
+    // The certificate contains another name.
     let tls = Tls { roots: Some(roots), name: Some("hive.example".to_owned()), ..Tls::default() };
     let misnamed = Settings { tls: Some(tls), ..real.settings(Version::V5, Compression::None) };
     assert!(matches!(refused(real.address, &misnamed, limits()).await, Cause::Tls(_)));
 }
 
 #[tokio::test]
-async fn refusals_of_the_server_are_known_by_their_kind() {
-    let Some(real) = Real::server() else { return };
+async fn refusals_of_the_server_are_read_with_their_code() {
+    let Some(real) = RealServer::server() else { return };
     let connection = real.keyspace("refusing").await;
     run(&connection, "CREATE TABLE refusing.t (id int PRIMARY KEY)").await;
     let code = |statement: &'static str| {
@@ -340,8 +340,8 @@ async fn refusals_of_the_server_are_known_by_their_kind() {
 }
 
 #[tokio::test]
-async fn a_trace_is_kept_when_it_is_asked_for() {
-    let Some(real) = Real::server() else { return };
+async fn a_trace_is_stored_if_it_was_requested() {
+    let Some(real) = RealServer::server() else { return };
     let connection = real.connect((Version::V5, Compression::Lz4)).await;
     let response = connection.query("SELECT * FROM system.local", &patient().tracing()).await.unwrap();
     assert!(response.tracing.is_some());

@@ -1,5 +1,5 @@
-//! A server that a test writes the answers for, over real sockets. It hears requests by another implementation of the
-//! protocol, so that both ends do not share a mistake.
+//! A server over real sockets that replies as the test's script says. Another implementation of the protocol decodes
+//! the requests, so that both sides do not share a mistake.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,52 +18,52 @@ use crate::codec::sent;
 use crate::speak::{self, Body, opcode};
 
 /// What the server says to one request.
-pub enum Say {
-    /// A message in answer to it.
+pub enum Reply {
+    /// One message on the stream of the request.
     Answer(u8, Vec<u8>),
     /// Any messages: stream, opcode, body.
     Messages(Vec<(i16, u8, Vec<u8>)>),
-    /// Bytes as they are.
+    /// Raw bytes.
     Raw(Vec<u8>),
-    /// That, once told.
-    After(Arc<Notify>, Box<Say>),
+    /// The reply, after a notification.
+    After(Arc<Notify>, Box<Reply>),
     Nothing,
     Hang,
     Close,
 }
 
-/// A request as it was heard.
-pub struct Heard {
+/// A request that the server received.
+pub struct ReceivedRequest {
     pub stream: i16,
     pub version: Version,
     pub request: RequestBody,
-    /// As it came, unpacked.
+    /// The unpacked body.
     pub body: Vec<u8>,
 }
 
-type Answer = dyn Fn(&Heard) -> Say + Send + Sync;
-type First = dyn Fn(&Heard) -> Option<Say> + Send + Sync;
+type Answer = dyn Fn(&ReceivedRequest) -> Reply + Send + Sync;
+type EarlyReply = dyn Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync;
 
 #[derive(Clone)]
 pub struct Script {
     pub versions: Vec<Version>,
-    /// What to say to a version we do not speak.
+    /// The version in the reply to a version that the server does not speak.
     pub foreign_version: u8,
     pub compression: Vec<&'static str>,
     pub password: Option<(&'static str, &'static str)>,
-    /// Before everything else; `None`: the usual answer.
-    pub first: Arc<First>,
+    /// Called before everything else; `None` = give the usual reply.
+    pub first: Arc<EarlyReply>,
     pub answer: Arc<Answer>,
-    pub heard: Arc<Mutex<Vec<String>>>,
+    pub received: Arc<Mutex<Vec<String>>>,
     pub options: Arc<Mutex<HashMap<String, String>>>,
-    /// How often it was spoken to in a version that it does not know.
+    /// The number of connections in a version that the server does not know.
     pub foreign: Arc<AtomicUsize>,
-    /// Ends the connections that are open.
+    /// Ends the open connections.
     pub cut: watch::Sender<()>,
 }
 
 impl Script {
-    pub fn new(answer: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+    pub fn new(answer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Self {
         Self {
             versions: vec![Version::V4, Version::V5],
             foreign_version: 4,
@@ -71,7 +71,7 @@ impl Script {
             password: None,
             first: Arc::new(|_| None),
             answer: Arc::new(answer),
-            heard: Arc::default(),
+            received: Arc::default(),
             options: Arc::default(),
             foreign: Arc::default(),
             cut: watch::Sender::new(()),
@@ -80,20 +80,20 @@ impl Script {
 
     /// Answers every query with one row: its own text.
     pub fn echo() -> Self {
-        Self::new(|heard| match &heard.request {
+        Self::new(|received| match &received.request {
             RequestBody::Query(query) => text_row(&query.query),
-            _ => Say::Nothing,
+            _ => Reply::Nothing,
         })
     }
 
-    pub fn first(mut self, first: impl Fn(&Heard) -> Option<Say> + Send + Sync + 'static) -> Self {
+    pub fn first(mut self, first: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static) -> Self {
         self.first = Arc::new(first);
         self
     }
 
-    /// Statements and verbs in the order they came.
-    pub fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+    /// Returns the statements and verbs in the order in which they came.
+    pub fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap().clone()
     }
 
     pub async fn listen(&self) -> SocketAddr {
@@ -105,7 +105,7 @@ impl Script {
                 let (script, mut cut) = (script.clone(), script.cut.subscribe());
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = script.talk(stream) => {}
+                        () = script.serve(stream) => {}
                         _ = cut.changed() => {}
                     }
                 });
@@ -114,13 +114,13 @@ impl Script {
         address
     }
 
-    /// Ends every connection; new ones are accepted as before.
+    /// Ends every open connection; new ones are accepted.
     pub fn cut_all(&self) {
         self.cut.send_replace(());
     }
 
-    pub async fn talk(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-        let mut talk = Talk { script: self, way: (Version::V4, Compression::None), in_segments: false };
+    pub async fn serve(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let mut talk = Conversation { script: self, way: (Version::V4, Compression::None), in_segments: false };
         let mut decoder: Box<dyn FrameDecoder + Send> = Box::new(LegacyFrameDecoder::default());
         let mut data = Vec::new();
         let mut begun = false;
@@ -140,31 +140,31 @@ impl Script {
             for envelope in decoder.consume(&mut data, peer_compression(talk.way.1)).unwrap() {
                 let version = Version::numbered(u8::from(envelope.version)).unwrap();
                 let request = envelope.request_body().unwrap();
-                let heard = Heard { stream: envelope.stream_id, version, request, body: envelope.body };
+                let received = ReceivedRequest { stream: envelope.stream_id, version, request, body: envelope.body };
                 let was_in_segments = talk.in_segments;
-                let say = match talk.say(&heard) {
-                    Say::After(told, then) => {
-                        told.notified().await;
+                let say = match talk.reply(&received) {
+                    Reply::After(notify, then) => {
+                        notify.notified().await;
                         *then
                     }
                     now => now,
                 };
                 let way = if was_in_segments { talk.way } else { (Version::V4, Compression::None) };
                 let messages: Vec<Vec<u8>> = match say {
-                    Say::Answer(opcode, body) => vec![speak::message(version, 0, heard.stream, opcode, &body)],
-                    Say::Messages(all) => all
+                    Reply::Answer(opcode, body) => vec![speak::message(version, 0, received.stream, opcode, &body)],
+                    Reply::Messages(all) => all
                         .iter()
                         .map(|(stream, opcode, body)| speak::message(version, 0, *stream, *opcode, body))
                         .collect(),
-                    Say::Raw(bytes) => {
+                    Reply::Raw(bytes) => {
                         let _ = stream.write_all(&bytes).await;
                         continue;
                     }
-                    Say::Nothing | Say::After(..) => continue,
-                    Say::Hang => return std::future::pending().await,
-                    Say::Close => return,
+                    Reply::Nothing | Reply::After(..) => continue,
+                    Reply::Hang => return std::future::pending().await,
+                    Reply::Close => return,
                 };
-                // Version 4 packs bodies from the answer to STARTUP on.
+                // Version 4 packs bodies from the reply to STARTUP on.
                 let way = if version == Version::V4 { (version, talk.way.1) } else { way };
                 if stream.write_all(&sent(way, &messages)).await.is_err() {
                     return;
@@ -188,65 +188,65 @@ fn peer_compression(compression: Compression) -> peer::compression::Compression 
     }
 }
 
-struct Talk {
+struct Conversation {
     script: Script,
     way: (Version, Compression),
     in_segments: bool,
 }
 
-impl Talk {
+impl Conversation {
     fn speaks(&self, version: u8) -> bool {
         self.script.versions.iter().any(|spoken| spoken.number() == version)
     }
 
-    fn say(&mut self, heard: &Heard) -> Say {
-        let word = match &heard.request {
+    fn reply(&mut self, received: &ReceivedRequest) -> Reply {
+        let word = match &received.request {
             RequestBody::Query(query) => query.query.clone(),
             RequestBody::Prepare(prepare) => format!("PREPARE {}", prepare.query),
             other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_uppercase(),
         };
-        self.script.heard.lock().unwrap().push(word);
-        if let Some(say) = (self.script.first)(heard) {
+        self.script.received.lock().unwrap().push(word);
+        if let Some(say) = (self.script.first)(received) {
             return say;
         }
-        match &heard.request {
+        match &received.request {
             RequestBody::Options(_) => {
                 let body = Body::new().u16(1).string("COMPRESSION").strings(&self.script.compression);
-                Say::Answer(opcode::SUPPORTED, body.0)
+                Reply::Answer(opcode::SUPPORTED, body.0)
             }
             RequestBody::Startup(startup) => {
                 let asked = startup.map.get("COMPRESSION").and_then(|name| Compression::named(name));
-                self.way = (heard.version, asked.unwrap_or_default());
-                self.in_segments = heard.version == Version::V5;
+                self.way = (received.version, asked.unwrap_or_default());
+                self.in_segments = received.version == Version::V5;
                 self.script.options.lock().unwrap().extend(startup.map.clone());
                 match self.script.password {
-                    None => Say::Answer(opcode::READY, vec![]),
-                    Some(_) => Say::Answer(opcode::AUTHENTICATE, Body::new().string("Password").0),
+                    None => Reply::Answer(opcode::READY, vec![]),
+                    Some(_) => Reply::Answer(opcode::AUTHENTICATE, Body::new().string("Password").0),
                 }
             }
             RequestBody::AuthResponse(_) => {
                 let (user, password) = self.script.password.unwrap_or_default();
                 let right = Body::new().bytes(Some(format!("\0{user}\0{password}").as_bytes())).0;
-                if heard.body == right {
-                    return Say::Answer(opcode::AUTH_SUCCESS, Body::new().bytes(None).0);
+                if received.body == right {
+                    return Reply::Answer(opcode::AUTH_SUCCESS, Body::new().bytes(None).0);
                 }
-                Say::Answer(opcode::ERROR, speak::error(0x100, "Bad credentials", Body::new()))
+                Reply::Answer(opcode::ERROR, speak::error(0x100, "Bad credentials", Body::new()))
             }
-            RequestBody::Register(_) => Say::Answer(opcode::READY, vec![]),
+            RequestBody::Register(_) => Reply::Answer(opcode::READY, vec![]),
             RequestBody::Query(query) if query.query.starts_with("USE ") => {
-                Say::Answer(opcode::RESULT, Body::new().i32(3).string("shop").0)
+                Reply::Answer(opcode::RESULT, Body::new().i32(3).string("shop").0)
             }
-            _ => (self.script.answer)(heard),
+            _ => (self.script.answer)(received),
         }
     }
 }
 
-/// One row with one text.
-pub fn text_row(text: &str) -> Say {
+/// A reply of one row with one text.
+pub fn text_row(text: &str) -> Reply {
     let rows = speak::rows(&[("text", honeyflow_cassandra::Type::Text)], &[vec![Some(text.into())]], None);
-    Say::Answer(opcode::RESULT, rows)
+    Reply::Answer(opcode::RESULT, rows)
 }
 
-pub fn refuse(code: i32, more: Body) -> Say {
-    Say::Answer(opcode::ERROR, speak::error(code, "because", more))
+pub fn refuse(code: i32, more: Body) -> Reply {
+    Reply::Answer(opcode::ERROR, speak::error(code, "because", more))
 }

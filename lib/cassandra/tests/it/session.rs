@@ -1,11 +1,11 @@
-//! Sessions over clusters of scripted servers, each at a port of its own, and over a real one.
+//! Sessions on clusters of scripted servers, each with its own port, and on a real one.
 
+mod conditional_routing;
 mod keyspace;
 mod login;
-mod mixed;
-mod order;
+mod mixed_versions;
 mod orphans;
-mod returning;
+mod returned_servers;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,43 +19,43 @@ use honeyflow_cassandra::token::Token;
 use honeyflow_cassandra::wire::{Compression, Version};
 use honeyflow_cassandra::{Bind, Options, Session, Type, Value};
 use honeyflow_pool::settings::{Mode, SpeculateAfter};
-use honeyflow_pool::{Drain, Executed, Kind, ServerState, Settings as PoolSettings};
+use honeyflow_pool::{Drain, Execution, Kind, ServerState};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::connection::{PATIENCE, patient};
-use crate::real::Real;
-use crate::scripted::{Heard, Say, Script, refuse, text_row};
+use crate::real::RealServer;
+use crate::scripted::{ReceivedRequest, Reply, Script, refuse, text_row};
 use crate::speak::{self, Body, opcode};
 
-type Instead = fn() -> Say;
+type ReplyInstead = fn() -> Reply;
 
-/// What the servers of a cluster share.
+/// The shared state of the servers of a cluster.
 #[derive(Clone, Default)]
 struct Cluster {
     members: Arc<Mutex<Vec<(SocketAddr, i64)>>>,
-    /// Keys that each server was asked for.
+    /// The keys that were requested, with the number of the server.
     asked: Arc<Mutex<Vec<(usize, i32)>>>,
     prepares: Arc<AtomicUsize>,
-    /// What a server says to an EXECUTE instead of the usual.
-    instead: Arc<Mutex<BTreeMap<usize, Instead>>>,
+    /// The reply of a server to an EXECUTE instead of the usual one.
+    instead: Arc<Mutex<BTreeMap<usize, ReplyInstead>>>,
     registered: Arc<Mutex<Vec<usize>>>,
-    /// As that server sees it, which alone has heard of a change.
+    /// The only server that knows of a schema change; it sees the others disagree.
     disagreeing: Arc<Mutex<Option<usize>>>,
-    /// How often each was asked about its own schema while it disagreed.
+    /// How often each server was asked about its own schema while it disagreed.
     compared: Arc<Mutex<BTreeMap<usize, usize>>>,
-    /// Who is there is told from then on.
+    /// If set, discovery is answered only after this notification.
     tells: Arc<Mutex<Option<Arc<Notify>>>>,
     partitioner: Arc<Mutex<&'static str>>,
-    /// Replicas beside the first.
+    /// The number of replicas beside the first.
     more_replicas: Arc<AtomicUsize>,
 }
 
 const MURMUR3: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 
 impl Cluster {
-    /// Servers that own the ring up to their token, each.
+    /// Starts servers; each owns the ring up to its token.
     async fn of(tokens: &[i64]) -> Self {
         let cluster = Self::default();
         for (number, token) in tokens.iter().enumerate() {
@@ -67,17 +67,17 @@ impl Cluster {
 
     fn script(&self, number: usize) -> Script {
         let (own, watching) = (self.clone(), self.clone());
-        let script = Script::new(move |heard| own.say(number, heard));
-        script.first(move |heard| {
-            if matches!(heard.request, RequestBody::Register(_)) {
+        let script = Script::new(move |received| own.reply(number, received));
+        script.first(move |received| {
+            if matches!(received.request, RequestBody::Register(_)) {
                 watching.registered.lock().unwrap().push(number);
             }
             None
         })
     }
 
-    fn say(&self, own: usize, heard: &Heard) -> Say {
-        match &heard.request {
+    fn reply(&self, own: usize, received: &ReceivedRequest) -> Reply {
+        match &received.request {
             RequestBody::Query(query) if query.query.contains("system.local") => {
                 if *self.disagreeing.lock().unwrap() == Some(own) {
                     *self.compared.lock().unwrap().entry(own).or_default() += 1;
@@ -92,22 +92,22 @@ impl Cluster {
                 let map = Value::Map(vec![pair("class", "SimpleStrategy"), pair("replication_factor", &factor)]);
                 let cells = vec![cell(&Type::Text, &Value::Text("k".to_owned())), cell(&kind, &map)];
                 let columns = [("keyspace_name", Type::Text), ("replication", kind)];
-                let answer = Say::Answer(opcode::RESULT, speak::rows(&columns, &[cells], None));
+                let answer = Reply::Answer(opcode::RESULT, speak::rows(&columns, &[cells], None));
                 match self.tells.lock().unwrap().clone() {
                     None => answer,
-                    Some(tells) => Say::After(tells, Box::new(answer)),
+                    Some(tells) => Reply::After(tells, Box::new(answer)),
                 }
             }
             RequestBody::Query(query) if query.query.starts_with("CREATE") => {
                 *self.disagreeing.lock().unwrap() = Some(own);
                 let body = Body::new().i32(5).string("CREATED").string("TABLE").string("k").string("t");
-                Say::Answer(opcode::RESULT, body.0)
+                Reply::Answer(opcode::RESULT, body.0)
             }
             RequestBody::Query(query) => text_row(&query.query),
             RequestBody::Prepare(_) => {
                 self.prepares.fetch_add(1, Ordering::Relaxed);
-                let body = speak::prepared(heard.version, b"id", &[("id", Type::Int)], &[0], &[("n", Type::Int)]);
-                Say::Answer(opcode::RESULT, body)
+                let body = speak::prepared(received.version, b"id", &[("id", Type::Int)], &[0], &[("n", Type::Int)]);
+                Reply::Answer(opcode::RESULT, body)
             }
             RequestBody::Execute(execute) => {
                 let values = execute.query_parameters.values.as_ref();
@@ -118,13 +118,13 @@ impl Cluster {
                     return instead();
                 }
                 let row = vec![Some(i32::try_from(own).unwrap().to_be_bytes().to_vec())];
-                Say::Answer(opcode::RESULT, speak::rows(&[("n", Type::Int)], &[row], None))
+                Reply::Answer(opcode::RESULT, speak::rows(&[("n", Type::Int)], &[row], None))
             }
-            _ => Say::Nothing,
+            _ => Reply::Nothing,
         }
     }
 
-    fn table(&self, own: usize, shows: impl Fn(usize) -> bool) -> Say {
+    fn table(&self, own: usize, shows: impl Fn(usize) -> bool) -> Reply {
         let tokens = Type::Set(Box::new(Type::Text));
         let columns = [
             ("host_id", Type::Uuid),
@@ -154,11 +154,11 @@ impl Cluster {
                 cell(&Type::Uuid, &Value::Uuid(Uuid::from_u128(schema))),
             ]
         });
-        Say::Answer(opcode::RESULT, speak::rows(&columns, &rows.collect::<Vec<_>>(), None))
+        Reply::Answer(opcode::RESULT, speak::rows(&columns, &rows.collect::<Vec<_>>(), None))
     }
 
-    /// Knows the first server only; the others are found.
-    async fn session(&self, change: impl FnOnce(&mut PoolSettings)) -> Session {
+    /// Opens a session that is configured with the first server only and discovers the others.
+    async fn session(&self, change: impl FnOnce(&mut honeyflow_pool::Settings)) -> Session {
         let (first, count) = {
             let members = self.members.lock().unwrap();
             (members[0].0, members.len())
@@ -179,19 +179,19 @@ impl Cluster {
     }
 }
 
-/// Nothing is given up because this machine is busy.
-fn patient_pool(server: SocketAddr) -> PoolSettings {
-    PoolSettings {
+/// Settings with generous limits, for a busy machine.
+fn patient_pool(server: SocketAddr) -> honeyflow_pool::Settings {
+    honeyflow_pool::Settings {
         servers: vec![server.to_string()],
         tcp_timeout: Duration::from_secs(10),
         handshake_timeout: Duration::from_secs(10),
         slow_start: Duration::ZERO,
         early_refusal: false,
-        ..PoolSettings::default()
+        ..honeyflow_pool::Settings::default()
     }
 }
 
-/// Looks again and again, against a deadline that is only one against hanging.
+/// Waits until the condition is true; the deadline only stops a test that hangs.
 async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -214,7 +214,7 @@ fn cell(kind: &Type, value: &Value) -> Option<Vec<u8>> {
 const SELECT: &str = "SELECT n FROM k.t WHERE id = ?";
 
 #[tokio::test]
-async fn cq_11_requests_go_to_those_who_hold_the_data() {
+async fn cq_11_requests_go_to_servers_that_hold_the_data() {
     let cluster = Cluster::of(&[-3_000_000_000_000_000_000, 3_000_000_000_000_000_000, i64::MAX]).await;
     let session = cluster.session(|_| {}).await;
     let get = session.prepare(SELECT).await.unwrap();
@@ -231,7 +231,7 @@ async fn cq_11_requests_go_to_those_who_hold_the_data() {
     for (server, id) in asked {
         assert_eq!(server, owner(id), "{id}");
     }
-    // Without it, they go anywhere.
+    // Without token awareness, requests go to any server.
     cluster.asked.lock().unwrap().clear();
     let blind = session.clone().token_aware(false);
     let only_one = (0..).find(|id| owner(*id) == 1).unwrap();
@@ -243,7 +243,7 @@ async fn cq_11_requests_go_to_those_who_hold_the_data() {
 }
 
 #[tokio::test]
-async fn cq_13_notices_are_asked_for_at_one_server_alone() {
+async fn cq_13_notices_are_requested_from_one_server_alone() {
     let cluster = Cluster::of(&[0, 1, 2]).await;
     let _session = cluster.session(|_| {}).await;
     assert_eq!(*cluster.registered.lock().unwrap(), [0]);
@@ -260,13 +260,13 @@ async fn cq_9_a_statement_is_prepared_once_at_each_server_that_executes_it() {
     assert_eq!(cluster.prepares.load(Ordering::Relaxed), 2);
 }
 
-/// An id whose data is at that server of two, where the first has all tokens up to 0.
+/// Returns an id whose data is at this server of two; the first one owns all tokens up to 0.
 fn id_at(server: usize) -> i32 {
     (0..).find(|id: &i32| usize::from(Token::of_key(&id.to_be_bytes()).0 > 0) == server).unwrap()
 }
 
 #[tokio::test]
-async fn cq_15_an_overloaded_server_is_left_for_another_if_that_is_harmless() {
+async fn cq_15_a_request_to_an_overloaded_server_is_retried_elsewhere_if_that_is_harmless() {
     let cluster = Cluster::of(&[0, i64::MAX]).await;
     let session = cluster.session(|_| {}).await;
     let get = session.prepare(SELECT).await.unwrap();
@@ -276,17 +276,17 @@ async fn cq_15_an_overloaded_server_is_left_for_another_if_that_is_harmless() {
     let rows = session.execute(&get, (at,), &patient().idempotent()).await.unwrap().into_rows();
     assert_eq!(rows.first::<(i32,)>().unwrap(), Some((1,)));
     let error = session.execute(&get, (at,), &patient()).await.unwrap_err();
-    assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Executed::Unknown));
-    // What is wrong with the request is wrong everywhere.
+    assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Execution::Unknown));
+    // A wrong request is wrong at every server.
     cluster.instead.lock().unwrap().insert(0, || refuse(0x2200, Body::new()));
     cluster.asked.lock().unwrap().clear();
     let error = session.execute(&get, (at,), &patient().idempotent()).await.unwrap_err();
-    assert_eq!((error.kind, error.executed), (Kind::Server(0x2200), Executed::No));
+    assert_eq!((error.kind, error.executed), (Kind::Server(0x2200), Execution::No));
     assert!(!error.transient());
     assert_eq!(cluster.asked.lock().unwrap().len(), 1);
 }
 
-/// The same suite, where a connection carries one request at a time.
+/// The same requests on connections that carry one request at a time.
 #[tokio::test]
 async fn cq_16_exclusive_connections_do_what_shared_ones_do() {
     for mode in [Mode::Shared, Mode::Exclusive] {
@@ -298,17 +298,17 @@ async fn cq_16_exclusive_connections_do_what_shared_ones_do() {
         for answer in futures_util::future::join_all(all).await {
             answer.unwrap();
         }
-        // One that is cut off in use costs at most its connection.
-        cluster.instead.lock().unwrap().insert(0, || Say::Nothing);
+        // A request that times out costs at most its connection.
+        cluster.instead.lock().unwrap().insert(0, || Reply::Nothing);
         let brief = Options::within(Duration::from_millis(50));
         let error = session.execute(&get, (id_at(0),), &brief).await.unwrap_err();
-        assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Executed::Unknown), "{mode:?}: {error}");
+        assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Execution::Unknown), "{mode:?}: {error}");
         cluster.instead.lock().unwrap().clear();
         for id in 0..50_i32 {
             let rows = session.execute(&get, (id,), &how).await.unwrap().into_rows();
             assert!(rows.first::<(i32,)>().unwrap().is_some());
         }
-        // Whatever becomes of the pool, what it has opened is closed.
+        // Closing the pool closes its connections.
         session.pool().control().close(Drain::within(PATIENCE)).await;
         assert_eq!(session.execute(&get, (1_i32,), &how).await.unwrap_err().kind, Kind::Closed);
     }
@@ -326,32 +326,32 @@ async fn cq_11_a_second_server_is_asked_beside_a_silent_one_for_idempotent_state
     let get = session.prepare(SELECT).await.unwrap();
     let at = id_at(0);
     session.execute(&get, (at,), &patient()).await.unwrap();
-    cluster.instead.lock().unwrap().insert(0, || Say::Nothing);
+    cluster.instead.lock().unwrap().insert(0, || Reply::Nothing);
     let rows = session.execute(&get, (at,), &patient().idempotent()).await.unwrap().into_rows();
     assert_eq!(rows.first::<(i32,)>().unwrap(), Some((1,)));
     let brief = Options::within(Duration::from_millis(200));
     for (statement, how) in [
         (get.clone(), brief.clone()),
-        // Said to be idempotent, and yet it may not run at two servers at once.
+        // A conditional statement must not run at two servers at once, although it is marked as idempotent.
         (get.clone().conditional(true), brief.idempotent()),
     ] {
         cluster.asked.lock().unwrap().clear();
         let error = session.execute(&statement, (at,), &how).await.unwrap_err();
-        assert_eq!(error.executed, Executed::Unknown);
+        assert_eq!(error.executed, Execution::Unknown);
         assert_eq!(*cluster.asked.lock().unwrap(), [(0, at)]);
     }
 }
 
-/// Also on a connection that was opened before its server had a name.
+/// The schema change also uses a connection that was opened before discovery gave its server an id.
 #[tokio::test]
-async fn cq_13_an_own_change_of_schema_waits_until_the_servers_agree() {
+async fn cq_13_a_schema_change_of_this_session_waits_until_the_servers_agree() {
     let cluster = Cluster::of(&[0, i64::MAX]).await;
     let tells = Arc::new(Notify::new());
     *cluster.tells.lock().unwrap() = Some(Arc::clone(&tells));
     let first = cluster.members.lock().unwrap()[0].0;
     let session = Session::open(Settings::default(), patient_pool(first)).unwrap();
     eventually("it is full", || session.pool().status().open == session.pool().status().wanted.max(1)).await;
-    assert_eq!(session.pool().status().servers.len(), 1, "nobody has said who is there");
+    assert_eq!(session.pool().status().servers.len(), 1, "discovery has not ended yet");
     *cluster.tells.lock().unwrap() = None;
     tells.notify_one();
     eventually("both are known", || session.pool().status().servers.len() == 2).await;
@@ -361,7 +361,7 @@ async fn cq_13_an_own_change_of_schema_waits_until_the_servers_agree() {
     let changed = cluster.disagreeing.lock().unwrap().expect("just now");
     let compared = || cluster.compared.lock().unwrap().get(&changed).copied().unwrap_or_default();
     eventually("it is asked, and again", || compared() >= 2).await;
-    // Other requests go on meanwhile; the other server knows nothing of it, and is not believed.
+    // Other requests continue meanwhile. The other server does not know of the change, and is not asked about it.
     for _ in 0..20 {
         session.query("SELECT 1", &patient()).await.unwrap();
     }
@@ -384,7 +384,7 @@ async fn an_error_names_the_server_and_the_cause() {
 
 #[tokio::test]
 async fn cq_14_a_real_cluster_is_written_and_read_page_by_page() {
-    let Some(real) = Real::server() else { return };
+    let Some(real) = RealServer::server() else { return };
     for (keyspace, version) in [("session_v4", Version::V4), ("session_v5", Version::V5)] {
         let session = Session::open(real.settings(version, Compression::Lz4), patient_pool(real.address)).unwrap();
         for statement in [

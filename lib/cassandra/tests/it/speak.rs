@@ -1,4 +1,4 @@
-//! A server's side of the protocol, written by hand for tests.
+//! Messages of a server, encoded by hand for tests.
 
 use honeyflow_cassandra::wire::{Type, Version};
 

@@ -1,4 +1,4 @@
-//! Clusters as servers of several ages and conditions tell of them.
+//! The topology that servers of several versions and states report.
 
 use std::net::SocketAddr;
 
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::connection::{PATIENCE, connected, limits};
-use crate::real::Real;
-use crate::scripted::{Say, Script, refuse};
+use crate::real::RealServer;
+use crate::scripted::{Reply, Script, refuse};
 use crate::speak::{self, Body, opcode};
 
 pub type Columns = Vec<(&'static str, Type, Value)>;
@@ -21,17 +21,17 @@ pub type Columns = Vec<(&'static str, Type, Value)>;
 pub fn row(columns: &Columns) -> speak::Cells {
     let cell = |(_, kind, value): &(&str, Type, Value)| {
         let mut out = Vec::new();
-        (value.bind(kind, &mut out).unwrap() == honeyflow_cassandra::value::Written::Bytes).then_some(out)
+        (value.bind(kind, &mut out).unwrap() == honeyflow_cassandra::value::CellContent::Bytes).then_some(out)
     };
     columns.iter().map(cell).collect()
 }
 
-/// Rows of the same columns.
-pub fn table(rows: &[Columns]) -> Say {
+/// A reply with rows of the same columns.
+pub fn table(rows: &[Columns]) -> Reply {
     let columns: Vec<(&str, Type)> =
         rows.first().map(|row| row.iter().map(|(name, kind, _)| (*name, kind.clone())).collect()).unwrap_or_default();
     let rows: Vec<speak::Cells> = rows.iter().map(row).collect();
-    Say::Answer(opcode::RESULT, speak::rows(&columns, &rows, None))
+    Reply::Answer(opcode::RESULT, speak::rows(&columns, &rows, None))
 }
 
 pub fn text(text: &str) -> Value {
@@ -64,31 +64,31 @@ pub fn peer(id: u128, tokens: &[&str], address: &str, port: i32) -> Columns {
     peer
 }
 
-async fn told(
+async fn discovered(
     local: Columns,
     peers: Vec<Columns>,
     old_peers: Option<Vec<Columns>>,
 ) -> (Topology, SocketAddr, Vec<String>) {
-    let script = Script::new(move |heard| match &heard.request {
+    let script = Script::new(move |received| match &received.request {
         RequestBody::Query(query) if query.query.contains("system.local") => table(std::slice::from_ref(&local)),
         RequestBody::Query(query) if query.query.contains("peers_v2") => match &old_peers {
             None => table(&peers),
             Some(_) => refuse(0x2200, Body::new()),
         },
         RequestBody::Query(query) if query.query.contains("system.peers") => table(old_peers.as_deref().unwrap()),
-        _ => Say::Nothing,
+        _ => Reply::Nothing,
     });
     let connection = connected(&script).await;
     let dialled = connection.server().parse().unwrap();
     let topology = Topology::ask(&connection, dialled, Instant::now() + PATIENCE).await.unwrap();
-    (topology, dialled, script.heard())
+    (topology, dialled, script.received())
 }
 
 /// PL-114: `native_address_is_used`
 #[tokio::test]
 async fn cq_12_native_addresses_and_ports_are_used_and_the_dialled_one_for_the_server_itself() {
     let peers = vec![peer(2, &["1"], "10.0.0.2", 19042), peer(3, &["2"], "10.0.0.3", 0)];
-    let (topology, dialled, _) = told(local(1), peers, None).await;
+    let (topology, dialled, _) = discovered(local(1), peers, None).await;
     let addresses: Vec<SocketAddr> = topology.members.iter().map(|member| member.address).collect();
     let third = SocketAddr::new("10.0.0.3".parse().unwrap(), dialled.port());
     assert_eq!(addresses, [dialled, "10.0.0.2:19042".parse().unwrap(), third]);
@@ -108,12 +108,12 @@ async fn cq_12_rows_that_lack_something_and_the_server_among_its_own_peers_are_l
         peer(6, &["not a token"], "10.0.0.6", 9042),
         peer(7, &["5"], "10.0.0.7", 9042),
     ];
-    let (topology, _, _) = told(local(1), peers, None).await;
+    let (topology, _, _) = discovered(local(1), peers, None).await;
     let ids: Vec<u128> = topology.members.iter().map(|member| member.id.as_u128()).collect();
     assert_eq!(ids, [1, 7]);
 }
 
-/// What no server of today can be made to say.
+/// Current servers no longer have this table, so only a scripted server can test it.
 #[tokio::test]
 async fn cq_12_old_servers_have_another_table_of_peers() {
     let old = |id: u128, rpc: &str, peer: &str| {
@@ -123,29 +123,29 @@ async fn cq_12_old_servers_have_another_table_of_peers() {
         columns
     };
     let peers = vec![old(2, "10.0.0.2", "10.1.0.2"), old(3, "0.0.0.0", "10.1.0.3")];
-    let (topology, dialled, heard) = told(local(1), vec![], Some(peers)).await;
+    let (topology, dialled, received) = discovered(local(1), vec![], Some(peers)).await;
     let addresses: Vec<SocketAddr> = topology.members[1..].iter().map(|member| member.address).collect();
     let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), dialled.port());
     assert_eq!(addresses, [at("10.0.0.2"), at("10.1.0.3")]);
-    assert_eq!(heard.len(), 5, "{heard:?}");
+    assert_eq!(received.len(), 5, "{received:?}");
 }
 
 #[tokio::test]
 async fn cq_11_another_partitioner_is_noticed() {
     let mut local = local(1);
     local[5].2 = text("org.apache.cassandra.dht.RandomPartitioner");
-    // Greater than any token of ours; they are servers all the same.
+    // Greater than any Murmur3 token; the server is used nevertheless.
     local[3].2 = Value::Set(vec![text("170141183460469231731687303715884105727")]);
     let peers =
         vec![peer(2, &["85070591730234615865843651857942052864"], "10.0.0.2", 9042), peer(3, &[], "10.0.0.3", 1)];
-    let (topology, _, _) = told(local, peers, None).await;
+    let (topology, _, _) = discovered(local, peers, None).await;
     assert!(!topology.is_murmur3());
     assert_eq!(topology.members.len(), 2);
 }
 
 #[tokio::test]
-async fn cq_12_a_real_server_tells_of_itself() {
-    let Some(real) = Real::server() else { return };
+async fn cq_12_a_real_server_lists_itself() {
+    let Some(real) = RealServer::server() else { return };
     let settings = real.settings(Version::V5, Compression::None);
     let connection = honeyflow_cassandra::Connection::connect(real.address, &settings, limits()).await.unwrap();
     let by = Instant::now() + PATIENCE;

@@ -1,23 +1,23 @@
-//! The states of a pool and the ways between them.
+//! The states of a pool and the transitions between them.
 //!
 //! | from \ command | enable | activate | deactivate | disable | close |
 //! |---|---|---|---|---|---|
 //! | disabled | inactive | – | – | – | closed |
 //! | inactive | – | active | – | draining → disabled | draining → closed |
 //! | active | – | – | draining → inactive | draining → disabled | draining → closed |
-//! | draining(x) | – | – | – | x becomes disabled if x was inactive | x becomes closed |
+//! | draining(x) | – | – | – | x becomes disabled, unless it is closed | x becomes closed |
 //! | closed, broken | – | – | – | – | closed |
 
 use std::{fmt, sync::Arc};
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Change, Core, Effects, Key};
+use super::{Change, Core, Effects, Key, PooledConnection};
 use crate::error::Kind;
 
-/// Where a drain leads.
+/// The state that a drain ends in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Next {
+pub enum DrainTarget {
     Inactive,
     Disabled,
     Closed,
@@ -28,13 +28,13 @@ pub enum State {
     Disabled,
     Inactive,
     Active,
-    Draining(Next),
+    Draining(DrainTarget),
     Closed,
     Broken,
 }
 
 impl State {
-    /// Why a request is turned away, if it is.
+    /// Why the pool refuses requests in this state, if it does.
     #[inline]
     pub fn refuses(self) -> Option<Kind> {
         match self {
@@ -47,18 +47,18 @@ impl State {
         }
     }
 
-    /// Whether servers may be looked for.
-    pub fn looks(self) -> bool {
+    /// Whether discovery runs in this state.
+    pub fn allows_discovery(self) -> bool {
         matches!(self, State::Inactive | State::Active)
     }
 }
 
-impl From<Next> for State {
-    fn from(next: Next) -> State {
+impl From<DrainTarget> for State {
+    fn from(next: DrainTarget) -> State {
         match next {
-            Next::Inactive => State::Inactive,
-            Next::Disabled => State::Disabled,
-            Next::Closed => State::Closed,
+            DrainTarget::Inactive => State::Inactive,
+            DrainTarget::Disabled => State::Disabled,
+            DrainTarget::Closed => State::Closed,
         }
     }
 }
@@ -76,19 +76,19 @@ impl fmt::Display for State {
     }
 }
 
-/// What became of loans and waiters in a drain.
+/// The result of a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Drained {
+pub struct DrainReport {
     /// Loans that came back in time.
     pub finished: usize,
     pub aborted: usize,
     pub waiters_failed: usize,
-    /// Connections that were closed.
+    /// The number of connections that were closed.
     pub closed: usize,
 }
 
 #[derive(Debug)]
-pub struct Draining {
+pub struct DrainProgress {
     serve_waiters: bool,
     loans: usize,
     waiters: usize,
@@ -96,7 +96,7 @@ pub struct Draining {
     waiters_failed: usize,
 }
 
-impl<K: Carried> Core<K> {
+impl<K: PooledConnection> Core<K> {
     pub fn state(&self) -> State {
         self.state
     }
@@ -105,7 +105,7 @@ impl<K: Carried> Core<K> {
         self.broken_by.clone()
     }
 
-    fn go(&mut self, now: State, effects: &mut Effects<K>) -> (State, State) {
+    fn set_state(&mut self, now: State, effects: &mut Effects<K>) -> (State, State) {
         let before = std::mem::replace(&mut self.state, now);
         if before != now {
             effects.changes.push(Change::State { before, now });
@@ -117,26 +117,27 @@ impl<K: Carried> Core<K> {
 
     pub fn enable(&mut self, effects: &mut Effects<K>) -> (State, State) {
         let now = if self.state == State::Disabled { State::Inactive } else { self.state };
-        self.go(now, effects)
+        self.set_state(now, effects)
     }
 
     pub fn activate(&mut self, effects: &mut Effects<K>) -> (State, State) {
         let now = if self.state == State::Inactive { State::Active } else { self.state };
-        self.go(now, effects)
+        self.set_state(now, effects)
     }
 
-    /// New requests are turned away from here on. Waiters are served on or failed, as asked.
-    pub fn begin_drain(&mut self, next: Next, serve_waiters: bool, effects: &mut Effects<K>) -> (State, State) {
+    /// Starts a drain: new requests are refused from here on. Waiters are still served if `serve_waiters`, else they
+    /// fail.
+    pub fn begin_drain(&mut self, next: DrainTarget, serve_waiters: bool, effects: &mut Effects<K>) -> (State, State) {
         let now = match self.state {
             State::Active => State::Draining(next),
-            State::Inactive if next != Next::Inactive => State::Draining(next),
+            State::Inactive if next != DrainTarget::Inactive => State::Draining(next),
             State::Draining(other) => State::Draining(other.max(next)),
-            State::Disabled | State::Broken if next == Next::Closed => State::Draining(next),
+            State::Disabled | State::Broken if next == DrainTarget::Closed => State::Draining(next),
             other => other,
         };
-        let moved = self.go(now, effects);
+        let moved = self.set_state(now, effects);
         if matches!(now, State::Draining(_)) && self.draining.is_none() {
-            self.draining = Some(Draining {
+            self.draining = Some(DrainProgress {
                 serve_waiters,
                 loans: self.loans,
                 waiters: self.waiting_in_all,
@@ -148,7 +149,7 @@ impl<K: Carried> Core<K> {
             draining.serve_waiters &= serve_waiters;
             if !draining.serve_waiters {
                 let failed = self.fail_all_waiters(Kind::Draining, effects);
-                self.draining.as_mut().expect("looked at just now").waiters_failed += failed;
+                self.draining.as_mut().expect("checked above").waiters_failed += failed;
             }
         }
         moved
@@ -158,29 +159,29 @@ impl<K: Carried> Core<K> {
         self.draining.as_ref().is_some_and(|draining| draining.serve_waiters)
     }
 
-    /// Whether nothing is on loan and nobody waits any more.
+    /// Whether there are no loans and no waiters.
     pub fn is_drained(&self) -> bool {
         self.loans == 0 && self.waiting_in_all == 0
     }
 
-    /// Whoever waits for a drain looks again.
+    /// Wakes the task that waits for the end of a drain, if one is in progress.
     #[inline]
-    pub(super) fn drained(&self, effects: &mut Effects<K>) {
+    pub(super) fn signal_drain(&self, effects: &mut Effects<K>) {
         effects.reconcile |= self.draining.is_some();
     }
 
-    /// The drain is over, in time or not: what is left is failed and cut.
-    pub fn finish_drain(&mut self, now: Moment, effects: &mut Effects<K>) -> Drained {
-        let State::Draining(next) = self.state else { return Drained::default() };
+    /// Ends the drain, in time or not: the remaining waiters fail and the remaining loans are cut off.
+    pub fn finish_drain(&mut self, now: Moment, effects: &mut Effects<K>) -> DrainReport {
+        let State::Draining(next) = self.state else { return DrainReport::default() };
         let failed = self.fail_all_waiters(Kind::Draining, effects);
         let all: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
         let closed = all.len();
-        let aborted: u32 = all.into_iter().map(|connection| self.cut(connection, effects)).sum();
-        let draining = self.draining.take().expect("a draining pool knows since when");
+        let aborted: u32 = all.into_iter().map(|connection| self.cut_off(connection, effects)).sum();
+        let draining = self.draining.take().expect("a draining pool has its progress");
         let served = usize::try_from(self.counters.hand_offs.saturating_sub(draining.checkouts)).unwrap_or(0);
         self.refresh_eligible(now, effects);
-        self.go(next.into(), effects);
-        Drained {
+        self.set_state(next.into(), effects);
+        DrainReport {
             finished: (draining.loans + served.min(draining.waiters)).saturating_sub(aborted as usize),
             aborted: aborted as usize,
             waiters_failed: draining.waiters_failed + failed,
@@ -189,7 +190,8 @@ impl<K: Carried> Core<K> {
     }
 
     pub(super) fn fail_all_waiters(&mut self, kind: Kind, effects: &mut Effects<K>) -> usize {
-        let queued: Vec<Key> = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(key, _)| key).collect();
+        let queued: Vec<Key> =
+            self.waiters.iter().filter(|(_, waiter)| waiter.is_queued()).map(|(key, _)| key).collect();
         let count = queued.len();
         for waiter in queued {
             self.fail_waiter(waiter, kind, effects);
@@ -197,8 +199,8 @@ impl<K: Carried> Core<K> {
         count
     }
 
-    /// A step of ours panicked half-way: counts may be wrong, so nothing is touched but those who wait.
-    pub fn broke(&mut self, why: &str, effects: &mut Effects<K>) {
+    /// Breaks the pool after a step panicked half-way. Counters may be wrong, so it only fails the waiters.
+    pub fn break_after_panic(&mut self, why: &str, effects: &mut Effects<K>) {
         (self.state, self.draining, self.broken_by) = (State::Broken, None, Some(why.into()));
         for (_, waiter) in self.waiters.iter_mut() {
             waiter.outcome = super::waiting::Outcome::Failed(Kind::Broken);
@@ -206,14 +208,14 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The pool's own tasks failed too often: everybody is told, connections go.
-    pub fn breaks(&mut self, why: &str, effects: &mut Effects<K>) {
+    /// Breaks the pool because its tasks failed too often: all waiters fail, idle connections close.
+    pub fn break_pool(&mut self, why: &str, effects: &mut Effects<K>) {
         if matches!(self.state, State::Closed | State::Broken) {
             return;
         }
         self.broken_by = Some(why.into());
         self.draining = None;
-        self.go(State::Broken, effects);
+        self.set_state(State::Broken, effects);
         self.fail_all_waiters(Kind::Broken, effects);
         let idle: Vec<Key> =
             self.connections.iter().filter(|(_, row)| row.in_flight == 0).map(|(key, _)| key).collect();

@@ -1,48 +1,48 @@
-//! What the clock ends: waits, loans, the stay of servers that leave.
+//! Deadlines: ends waits and loans that are due, reports overdue loans, and cuts off servers whose drain time is over.
 
 use std::panic::Location;
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Core, Effects, Ending, Judgement, Key, waiting::Outcome};
+use super::{Core, Effects, Ending, Judgement, Key, PooledConnection, waiting::Outcome};
 use crate::error::Kind;
 
-/// A loan of a shared connection, which cannot say itself which of its many loans is old.
+/// A loan of a shared connection. The connection has many loans and does not know the age of each.
 #[derive(Debug)]
-pub struct Out {
+pub struct SharedLoan {
     since: Moment,
     site: &'static Location<'static>,
-    told: bool,
+    reported: bool,
 }
 
-impl<K: Carried> Core<K> {
+impl<K: PooledConnection> Core<K> {
     #[inline]
-    pub(super) fn loan_out(&mut self, site: Option<&'static Location<'static>>, now: Moment) -> Option<Key> {
-        site.map(|site| self.out.insert(Out { since: now, site, told: false }))
+    pub(super) fn begin_shared_loan(&mut self, site: Option<&'static Location<'static>>, now: Moment) -> Option<Key> {
+        site.map(|site| self.out.insert(SharedLoan { since: now, site, reported: false }))
     }
 
-    /// The loan has come back; if too late and nobody has said so yet, that is said now.
+    /// Ends a loan of a shared connection. If it is overdue and was not reported yet, it is reported now.
     #[inline]
-    pub fn loan_over(&mut self, loan: Key, now: Moment, effects: &mut Effects<K>) {
-        let due = self.out.get(loan).filter(|out| !out.told).map(|out| out.since.after(self.rules.loan_warn));
+    pub fn end_shared_loan(&mut self, loan: Key, now: Moment, effects: &mut Effects<K>) {
+        let due = self.out.get(loan).filter(|out| !out.reported).map(|out| out.since.after(self.rules.loan_warn));
         if due.is_some_and(|due| due <= now) {
-            self.tell_overdue(now, effects);
+            self.report_overdue(now, effects);
         }
         self.out.discard(loan);
     }
 
-    /// Loans of shared connections that are out for too long, each told once.
-    pub(super) fn tell_overdue(&mut self, now: Moment, effects: &mut Effects<K>) {
+    /// Reports the overdue loans of shared connections, each once.
+    pub(super) fn report_overdue(&mut self, now: Moment, effects: &mut Effects<K>) {
         for (_, out) in self.out.iter_mut() {
-            if !out.told && out.since.after(self.rules.loan_warn) <= now {
-                out.told = true;
+            if !out.reported && out.since.after(self.rules.loan_warn) <= now {
+                out.reported = true;
                 self.counters.overdue_loans += 1;
                 effects.overdue.push(out.site);
             }
         }
     }
 
-    /// Whatever is due: waiters, loans, ticks. Says when to look again.
+    /// Ends the waits and loans that are due and makes the regular checks. Returns when to call it again.
     pub fn expire(&mut self, now: Moment, effects: &mut Effects<K>) -> Moment {
         self.seen = self.seen.max(now);
         if now >= self.tick_at {
@@ -58,7 +58,7 @@ impl<K: Carried> Core<K> {
         let due: Vec<Key> = self
             .waiters
             .iter()
-            .filter(|(_, waiter)| waiter.queued() && waiter.due <= now)
+            .filter(|(_, waiter)| waiter.is_queued() && waiter.due <= now)
             .map(|(key, _)| key)
             .collect();
         for waiter in due {
@@ -67,8 +67,8 @@ impl<K: Carried> Core<K> {
         }
         self.expire_loans(now, effects);
         self.expire_leaving(now, effects);
-        self.drained(effects);
-        let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(_, waiter)| waiter.due);
+        self.signal_drain(effects);
+        let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.is_queued()).map(|(_, waiter)| waiter.due);
         let loans = self.connections.iter().filter(|(_, row)| row.in_flight > 0).map(|(_, row)| {
             let warn = if row.warned || !row.exclusive { Moment::FAR } else { row.lent_at.after(self.rules.loan_warn) };
             row.due.min(warn)
@@ -93,11 +93,11 @@ impl<K: Carried> Core<K> {
             }
         }
         for connection in late {
-            // Given and not picked up: its waiter is told, the connection is as good as before.
+            // Granted to a waiter that has not picked it up: the waiter fails, the connection was not used and stays.
             let given = self.waiters.iter().find(|(_, waiter)| waiter.outcome == Outcome::Given(connection));
             if let Some((waiter, _)) = given {
                 self.counters.waiters_expired += 1;
-                let row = self.waiters.get_mut(waiter).expect("found just now");
+                let row = self.waiters.get_mut(waiter).expect("found above");
                 row.outcome = Outcome::Failed(Kind::WaitTimeout);
                 self.counters.checkins += 1;
                 self.give_back(connection, Ending::Unused, 0, now, effects);
@@ -109,9 +109,9 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// A use was not answered by its deadline: counted here alone. Of an exclusive connection two come to know of it, the
-    /// clock and whoever waits; it goes with the first, and the second finds nothing, or another's loan.
-    /// `exclusive`: since when it was on loan.
+    /// Counts a request that was not answered by its deadline. For an exclusive connection, both the expiry task and
+    /// the caller report it: the first report removes the connection, the second finds no connection or a later loan.
+    /// `exclusive`: when the loan of an exclusive connection began.
     pub fn timed_out(
         &mut self,
         connection: Key,
@@ -125,7 +125,7 @@ impl<K: Carried> Core<K> {
                 return;
             }
             self.remove(connection, effects);
-            self.drained(effects);
+            self.signal_drain(effects);
         }
         self.counters.use_timeouts += 1;
         self.judge(server, Judgement::Silent, now, effects);
@@ -140,7 +140,7 @@ impl<K: Carried> Core<K> {
             let late: Vec<Key> =
                 self.connections.iter().filter(|(_, row)| row.server == server).map(|(key, _)| key).collect();
             for connection in late {
-                self.cut(connection, effects);
+                self.cut_off(connection, effects);
             }
         }
     }

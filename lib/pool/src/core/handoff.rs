@@ -1,53 +1,56 @@
-//! Checkout, checkin and the hand-off between them. Idle connections and waiters change together: whatever gives a
-//! connection back offers it to the next waiter before anybody else can see it.
+//! Checkout, checkin and the hand-off between them. Idle connections and waiters change in one step: every function
+//! that frees a connection offers it to the next waiter before another request can take it.
 
 use std::{panic::Location, task::Waker, time::Duration};
 
 use honeyflow_runtime::Moment;
 use smallvec::SmallVec;
 
-use super::{Carried, Class, Core, Effects, Key, Row, TICK, open::Worn, ring::ServerState, waiting::Outcome};
+use super::{
+    Class, ConnectionRow, Core, Effects, Key, PooledConnection, TICK, reconcile::ReplaceReason, ring::ServerState,
+    waiting::Outcome,
+};
 use crate::error::Kind;
 
-/// What a request asks for.
+/// The terms of one checkout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     pub class: Class,
     pub due: Moment,
-    /// This server or none.
+    /// Use this server only.
     pub target: Option<Key>,
-    /// These rather than others.
+    /// Prefer these servers.
     pub near: &'a [Key],
-    /// These not again.
+    /// Do not use these servers: the request has tried them.
     pub tried: &'a [Key],
     pub idempotent: bool,
     pub site: Option<&'static Location<'static>>,
 }
 
-/// A connection on its way to a caller.
+/// A connection that the core lends to a caller.
 #[derive(Clone, Debug)]
-pub struct Lent<K> {
+pub struct LentConnection<K> {
     pub connection: Key,
     pub server: Key,
     pub carried: K,
-    /// Since when: a waiter's from the hand-off on.
+    /// When the loan began; for a waiter, at the hand-off.
     pub begun: Moment,
-    /// In microseconds.
+    /// How long the caller waited, in microseconds.
     pub waited: u64,
-    /// Of a shared connection: to be given back with [`Core::loan_over`].
+    /// The loan of a shared connection, which ends with [`Core::end_shared_loan`].
     pub loan: Option<Key>,
 }
 
 #[derive(Debug)]
 pub enum Checkout<K> {
-    Lent(Lent<K>),
+    Lent(LentConnection<K>),
     Queued(Key),
     Refused(Refusal),
 }
 
 #[derive(Debug)]
 pub enum PickUp<K> {
-    Lent(Lent<K>),
+    Lent(LentConnection<K>),
     Waiting,
     Refused(Refusal),
 }
@@ -56,7 +59,7 @@ pub enum PickUp<K> {
 pub struct Refusal {
     pub kind: Kind,
     pub waited: Duration,
-    /// Of an early refusal: how long the wait would have been.
+    /// How long the wait would have been, for an early refusal.
     pub estimate: Option<Duration>,
 }
 
@@ -69,34 +72,34 @@ impl Refusal {
 /// How a loan ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// The answer has come; the time counts for the server's health.
+    /// The request was answered; its time counts for the server's health.
     Answered,
-    /// The answer has come; somebody else judges what it means for the server.
+    /// The request ended; the caller reports what that means for the server's health.
     Finished,
     /// The connection has not been used.
     Unused,
-    /// The caller left before its answer came.
+    /// The caller went away before its answer came.
     CutOff,
-    /// The connection is of no more use.
+    /// The connection is not usable any more.
     Discarded,
 }
 
-/// What a use says about a server.
+/// What one request says about its server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Judgement {
     Answered(Duration),
     /// The server failed.
     Fault,
-    /// No answer in this time, and nobody waits any longer: another server was quicker.
+    /// No answer in this time, and the caller no longer waits: another server was quicker.
     Overtaken(Duration),
     /// No answer until the deadline.
     Silent,
-    /// The request's own doing.
+    /// An error that the request itself caused.
     Neutral,
 }
 
-impl<K: Carried> Core<K> {
-    /// A connection at once, a place among the waiters, or a refusal.
+impl<K: PooledConnection> Core<K> {
+    /// Lends a connection at once, queues the request, or refuses it.
     pub fn checkout(
         &mut self,
         request: &Request<'_>,
@@ -116,7 +119,7 @@ impl<K: Carried> Core<K> {
                 Some(ServerState::Up | ServerState::Suspect) => Some(target),
             },
         };
-        // A broken connection is found here at the latest; each one found is one less to look at.
+        // `take_ready` removes broken connections. Each removal leaves fewer to check, so this loop ends.
         let mut next = chosen;
         while let Some(server) = next {
             match self.take_ready(server, now, effects) {
@@ -131,14 +134,14 @@ impl<K: Carried> Core<K> {
         self.enqueue(request, now, waker, effects)
     }
 
-    /// A connection of this server with a free stream, if it lives and is not about to end.
+    /// Returns a connection of this server that has a free stream, is not broken, and accepts requests.
     fn take_ready(&mut self, server: Key, now: Moment, effects: &mut Effects<K>) -> Option<Key> {
         loop {
             let row = self.servers.get(server)?;
             let at = match row.ready.len() {
                 0 => return None,
                 1 => 0,
-                // Few, so looking at all is quick.
+                // There are few connections, so checking all is quick.
                 _ if self.shared == Some(true) => {
                     let load = |at: &usize| self.connections.get(row.ready[*at]).map_or(0, |row| row.in_flight);
                     (0..row.ready.len()).min_by_key(load).unwrap_or(0)
@@ -150,11 +153,11 @@ impl<K: Carried> Core<K> {
             let found = self.connections.get(connection)?;
             if found.carried.broken() {
                 self.counters.dead_idle += 1;
-                self.lost(connection, now, effects);
+                self.remove_broken(connection, now, effects);
                 continue;
             }
             if found.says_goodbye() {
-                self.goes(connection, now, effects);
+                self.on_goodbye(connection, now, effects);
                 continue;
             }
             return Some(connection);
@@ -168,14 +171,14 @@ impl<K: Carried> Core<K> {
         site: Option<&'static Location<'static>>,
         now: Moment,
         effects: &mut Effects<K>,
-    ) -> Lent<K> {
+    ) -> LentConnection<K> {
         let row = self.count_loan(connection, due, site, None, now, effects);
         let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
-        let loan = if exclusive { None } else { self.loan_out(site, now) };
-        Lent { connection, server, carried, begun: now, waited: 0, loan }
+        let loan = if exclusive { None } else { self.begin_shared_loan(site, now) };
+        LentConnection { connection, server, carried, begun: now, waited: 0, loan }
     }
 
-    /// Counts the loan, a hand-off if somebody waited for it. The connection leaves the ready ones when it is full.
+    /// Counts the loan, and a hand-off if a waiter gets it. A connection without a free stream leaves the ready list.
     #[inline]
     fn count_loan(
         &mut self,
@@ -185,7 +188,7 @@ impl<K: Carried> Core<K> {
         waited: Option<u64>,
         now: Moment,
         effects: &mut Effects<K>,
-    ) -> &mut Row<K> {
+    ) -> &mut ConnectionRow<K> {
         let row = self.connections.get_mut(connection).expect("a ready connection exists");
         let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
         row.in_flight += 1;
@@ -227,12 +230,12 @@ impl<K: Carried> Core<K> {
         row
     }
 
-    /// A loan comes back, used for so many microseconds.
+    /// Takes a loan back that was used for `used` microseconds.
     pub fn checkin(&mut self, connection: Key, ending: Ending, used: u64, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
         self.counters.checkins += 1;
         self.give_back(connection, ending, used, now, effects);
-        self.drained(effects);
+        self.signal_drain(effects);
     }
 
     pub(super) fn give_back(
@@ -243,7 +246,7 @@ impl<K: Carried> Core<K> {
         now: Moment,
         effects: &mut Effects<K>,
     ) {
-        // Closed meanwhile, at its deadline or by a drain: nothing is left to come back.
+        // The connection was closed meanwhile, at its deadline or by a drain.
         let Some(row) = self.connections.get_mut(connection) else { return };
         self.loans -= 1;
         row.record.checkins.add(now);
@@ -258,7 +261,7 @@ impl<K: Carried> Core<K> {
             row.in_flight -= 1;
             server.in_flight -= 1;
             if broken {
-                self.lost(connection, now, effects);
+                self.remove_broken(connection, now, effects);
             } else {
                 self.remove(connection, effects);
             }
@@ -268,11 +271,11 @@ impl<K: Carried> Core<K> {
             row.orphans += 1;
             row.orphaned.push_back(now);
             server.orphans += 1;
-            if row.orphans > self.rules.max_orphans && row.worn.is_none() {
-                row.worn = Some(Worn::Orphans);
+            if row.orphans > self.rules.max_orphans && row.replace_reason.is_none() {
+                row.replace_reason = Some(ReplaceReason::Orphans);
                 effects.reconcile = true;
             }
-            // Nobody waits for the answers of one that is to go.
+            // A retiring connection with only orphans closes: no caller waits for their answers.
             if row.retiring && row.in_flight == row.orphans {
                 self.remove(connection, effects);
             }
@@ -290,9 +293,9 @@ impl<K: Carried> Core<K> {
         if matches!(ending, Ending::Answered | Ending::Finished) {
             let decay = self.rules.decay(!exclusive);
             let aged = now >= row.age_due;
-            if row.worn.is_none() && (aged || decay > 0 && self.falls(decay)) {
-                let row = self.connections.get_mut(connection).expect("looked at just now");
-                row.worn = Some(if aged { Worn::Age } else { Worn::Decay });
+            if row.replace_reason.is_none() && (aged || decay > 0 && self.draw_chance(decay)) {
+                let row = self.connections.get_mut(connection).expect("checked above");
+                row.replace_reason = Some(if aged { ReplaceReason::Age } else { ReplaceReason::Decay });
                 effects.reconcile = true;
             }
         }
@@ -303,8 +306,8 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The stream of a caller that had gone at that time is free again: by its late answer, or because it was never sent.
-    pub fn orphan_over(
+    /// Frees the stream of an orphan whose caller went away at `gone_at`: its late answer came, or it was never sent.
+    pub fn end_orphan(
         &mut self,
         connection: Key,
         gone_at: Moment,
@@ -328,7 +331,7 @@ impl<K: Carried> Core<K> {
         self.offer(connection, now, effects);
     }
 
-    /// To waiters for as long as it has room and there are any, else to the idle ones.
+    /// Gives the free streams of a connection to waiters; if streams remain, the connection becomes ready.
     pub(super) fn offer(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
         loop {
             let Some(row) = self.connections.get(connection) else { return };
@@ -336,7 +339,7 @@ impl<K: Carried> Core<K> {
                 return self.remove(connection, effects);
             }
             if row.says_goodbye() {
-                return self.goes(connection, now, effects);
+                return self.on_goodbye(connection, now, effects);
             }
             if !row.takes_more() {
                 return;
@@ -355,7 +358,7 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// All idle connections of a server to those who may have them: after it became eligible.
+    /// Gives the idle connections of a server that became eligible to the waiters that may take them.
     pub(super) fn offer_idle(&mut self, server: Key, now: Moment, effects: &mut Effects<K>) {
         while self.servers.get(server).is_some_and(|row| !row.ready.is_empty()) {
             let Some(waiter) = self.next_waiter(server) else { return };
@@ -364,7 +367,8 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The same of all eligible servers. Broken ones found on the way may change who is.
+    /// Calls [`Core::offer_idle`] for all eligible servers. Broken connections found on the way may change which are
+    /// eligible.
     pub(super) fn offer_all(&mut self, now: Moment, effects: &mut Effects<K>) {
         let eligible: SmallVec<[Key; 8]> = self.eligible.iter().copied().collect();
         for server in eligible {
@@ -372,7 +376,13 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    pub(super) fn grant(&mut self, connection: Key, waiter: Key, now: Moment, effects: &mut Effects<K>) -> &Row<K> {
+    pub(super) fn grant(
+        &mut self,
+        connection: Key,
+        waiter: Key,
+        now: Moment,
+        effects: &mut Effects<K>,
+    ) -> &ConnectionRow<K> {
         self.unqueue(waiter);
         let row = self.waiters.get_mut(waiter).expect("a queued waiter exists");
         (row.outcome, row.served) = (Outcome::Given(connection), now);
@@ -381,8 +391,8 @@ impl<K: Carried> Core<K> {
         self.count_loan(connection, due, site, Some(waited), now, effects)
     }
 
-    /// Ends a connection under its loans.
-    pub(super) fn cut(&mut self, connection: Key, effects: &mut Effects<K>) -> u32 {
+    /// Closes a connection that is on loan. Returns how many loans that cut off.
+    pub(super) fn cut_off(&mut self, connection: Key, effects: &mut Effects<K>) -> u32 {
         let Some(row) = self.connections.get(connection) else { return 0 };
         let loans = row.in_flight - row.orphans;
         self.remove(connection, effects);

@@ -1,14 +1,14 @@
-//! Times in fixed memory, each told with at most 1.6 % error: 64 steps to every doubling.
+//! A histogram of times in fixed memory, with an error of at most 1.6 %: 64 buckets per doubling.
 
 use std::time::Duration;
 
 const STEPS_BITS: u32 = 6;
 const STEPS: usize = 1 << STEPS_BITS;
-/// Up to 2^27 µs, about two minutes; what is longer counts as that.
+/// Covers times up to 2^27 µs, about two minutes; a longer time counts as that.
 const DOUBLINGS: usize = 22;
 const BUCKETS: usize = STEPS * DOUBLINGS;
 
-/// An empty one takes no room until something is recorded.
+/// Counts of times. An empty histogram allocates nothing until the first time is recorded.
 #[derive(Clone, Default)]
 pub struct Histogram {
     counts: Option<Box<[u32; BUCKETS]>>,
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    /// Empty, with room for whatever is recorded: where that must not be made on the way.
+    /// An empty histogram that is already allocated, so that recording never allocates.
     pub fn with_room() -> Histogram {
         Histogram { counts: Some(Box::new([0; BUCKETS])), count: 0 }
     }
@@ -43,7 +43,7 @@ impl Histogram {
         self.count
     }
 
-    /// The smallest time that this share of all do not exceed; zero if there are none.
+    /// The smallest time that this share of all times does not exceed; zero if the histogram is empty.
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = ((self.count as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -56,12 +56,12 @@ impl Histogram {
         Duration::ZERO
     }
 
-    /// What was recorded since the last take.
+    /// Returns the times since the last call and empties the histogram.
     pub fn take(&mut self) -> Histogram {
         std::mem::take(self)
     }
 
-    /// What the other one holds, in the room that is there.
+    /// Copies another histogram, without an allocation if this one is allocated.
     pub fn copy(&mut self, other: &Histogram) {
         match (&mut self.counts, &other.counts) {
             (Some(counts), Some(others)) => counts.copy_from_slice(&others[..]),
@@ -96,12 +96,12 @@ mod tests {
 
     /// PL-72
     #[test]
-    fn pl_72_times_are_told_within_two_percent_in_fixed_memory() {
+    fn pl_72_recorded_times_are_within_two_percent_in_fixed_memory() {
         for micros in (0..27).flat_map(|bits| [1_u64 << bits, (1 << bits) + (1 << bits) / 3]) {
             let mut histogram = Histogram::default();
             histogram.record(Duration::from_micros(micros));
-            let told = histogram.quantile(0.5).as_micros() as f64;
-            assert!((told - micros as f64).abs() <= micros as f64 * 0.02, "{micros} µs told as {told}");
+            let shown = histogram.quantile(0.5).as_micros() as f64;
+            assert!((shown - micros as f64).abs() <= micros as f64 * 0.02, "{micros} µs shown as {shown}");
         }
         let mut histogram = Histogram::default();
         histogram.record(Duration::from_secs(86_400));
@@ -117,8 +117,8 @@ mod tests {
             histogram.record(Duration::from_millis(millis));
         }
         let near = |share: f64, millis: f64| {
-            let told = histogram.quantile(share).as_secs_f64() * 1000.0;
-            assert!((told - millis).abs() < millis * 0.02, "{share}: {told}");
+            let shown = histogram.quantile(share).as_secs_f64() * 1000.0;
+            assert!((shown - millis).abs() < millis * 0.02, "{share}: {shown}");
         };
         near(0.5, 50.0);
         near(0.99, 99.0);

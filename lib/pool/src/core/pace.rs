@@ -1,4 +1,4 @@
-//! How many hand-offs there were in the last two seconds: what a newcomer's wait is estimated from.
+//! Counts the hand-offs of the last two seconds. The wait of a new request is estimated from that rate.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use honeyflow_runtime::Moment;
 
 const SLICE_US: u64 = 100_000;
 const SLICES: usize = 20;
-/// With fewer nothing can be said.
+/// The smallest number of hand-offs to estimate from.
 const ENOUGH: u64 = 100;
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Pace {
     total: u64,
     /// The number of the current slice.
     at: u64,
-    /// When that begins to be over.
+    /// When the current slice ends.
     until: Moment,
 }
 
@@ -30,12 +30,12 @@ impl Pace {
     #[inline]
     fn advance(&mut self, now: Moment) {
         if now >= self.until {
-            self.go_on(now);
+            self.advance_slices(now);
         }
     }
 
     #[cold]
-    fn go_on(&mut self, now: Moment) {
+    fn advance_slices(&mut self, now: Moment) {
         let slice = now.0 / SLICE_US;
         if slice <= self.at {
             return;
@@ -52,12 +52,13 @@ impl Pace {
         self.until = Moment((slice + 1) * SLICE_US);
     }
 
-    /// How long so many waiters take, if that can be told and is later than they are due.
+    /// Estimates how long it takes to serve `waiters` requests. `None` if that is in time for `due`, or if there are
+    /// too few hand-offs to tell.
     #[inline]
-    pub fn beyond(&mut self, due: Moment, waiters: usize, now: Moment) -> Option<Duration> {
+    pub fn estimate_beyond(&mut self, due: Moment, waiters: usize, now: Moment) -> Option<Duration> {
         self.advance(now);
         let (left, span) = (due.micros_since(now), SLICE_US * SLICES as u64 * waiters as u64);
-        // Hardly ever so, and a division takes its time.
+        // Multiplied instead of divided: a division is slower, and this is nearly always in time.
         let in_time = self.total < ENOUGH || u128::from(span) < (u128::from(left) + 1) * u128::from(self.total);
         if in_time { None } else { Some(Duration::from_micros(span / self.total)) }
     }
@@ -74,10 +75,14 @@ mod tests {
             pace.count(Moment::from_millis(10_000 + millis));
         }
         let due = Moment::from_millis(11_099);
-        assert_eq!(pace.beyond(due, 50, Moment::from_millis(10_100)), None, "too few to say");
+        assert_eq!(pace.estimate_beyond(due, 50, Moment::from_millis(10_100)), None, "too few to estimate");
         pace.count(Moment::from_millis(10_100));
-        assert_eq!(pace.beyond(due, 50, Moment::from_millis(10_100)), Some(Duration::from_secs(1)));
-        assert_eq!(pace.beyond(Moment::from_millis(11_100), 50, Moment::from_millis(10_100)), None, "just in time");
-        assert_eq!(pace.beyond(due, 50, Moment::from_millis(12_200)), None, "long ago");
+        assert_eq!(pace.estimate_beyond(due, 50, Moment::from_millis(10_100)), Some(Duration::from_secs(1)));
+        assert_eq!(
+            pace.estimate_beyond(Moment::from_millis(11_100), 50, Moment::from_millis(10_100)),
+            None,
+            "just in time"
+        );
+        assert_eq!(pace.estimate_beyond(due, 50, Moment::from_millis(12_200)), None, "long ago");
     }
 }

@@ -1,16 +1,17 @@
-//! The order of waiters: by arrival, shifted by class. A higher class goes first, but only by its head start, so nobody
-//! waits for ever; inside a class nobody is overtaken.
+//! The queue of waiters, ordered by arrival shifted by class. A higher class goes first, but only by its head start, so
+//! no waiter waits for ever. Inside a class, waiters are served in the order of their arrival.
 //!
-//! Arrivals of one class come in order, so each class is a plain queue and the next waiter is the earliest of three
-//! heads. Whoever leaves from the middle leaves a gap, which is dropped when it comes to the front or gaps prevail.
+//! Arrivals of one class come in order, so each class is a plain queue, and the next waiter is the earliest of three
+//! heads. A waiter that leaves from the middle leaves a gap. The gap is dropped when it reaches the front, or when
+//! there are more gaps than waiters.
 
 use std::{collections::VecDeque, time::Duration};
 
 use honeyflow_runtime::Moment;
 
-use super::slots::Key;
+use super::slot_map::Key;
 
-/// How urgent a request is, compared with others that wait.
+/// How urgent a request is, compared with other waiting requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Class {
     High,
@@ -22,7 +23,7 @@ pub enum Class {
 impl Class {
     pub const ALL: [Class; 3] = [Class::High, Class::Normal, Class::Low];
 
-    /// How much later it counts as having arrived.
+    /// The time that is added to the arrival.
     pub const fn handicap(self) -> Duration {
         match self {
             Class::High => Duration::ZERO,
@@ -32,45 +33,45 @@ impl Class {
     }
 }
 
-/// A place in the order; kept for as long as the request lives, also when it is put back.
+/// A position in the queue. A request keeps it for its whole life, also when it is put back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
+pub struct QueuePosition {
     pub arrival: Moment,
     pub sequence: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct Queue {
-    classes: [Line; 3],
+    classes: [ClassQueue; 3],
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    entries: VecDeque<(Place, Key)>,
+struct ClassQueue {
+    entries: VecDeque<(QueuePosition, Key)>,
     live: usize,
 }
 
-/// What is known of one who stands in a queue.
+/// Whether a waiter in the queue can be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fits {
+pub enum WaiterFit {
     Yes,
     No,
-    /// It has left.
+    /// The waiter has left the queue.
     Gone,
 }
 
-impl Line {
+impl ClassQueue {
     #[inline]
-    fn first(&mut self, fits: impl Fn(Key) -> Fits) -> Option<(Place, Key)> {
+    fn first(&mut self, fits: impl Fn(Key) -> WaiterFit) -> Option<(QueuePosition, Key)> {
         let mut at = 0;
         loop {
             let found = *self.entries.get(at)?;
             match fits(found.1) {
-                Fits::Yes => return Some(found),
-                Fits::Gone if at == 0 => {
+                WaiterFit::Yes => return Some(found),
+                WaiterFit::Gone if at == 0 => {
                     self.entries.pop_front();
                 }
-                Fits::No | Fits::Gone => at += 1,
+                WaiterFit::No | WaiterFit::Gone => at += 1,
             }
         }
     }
@@ -78,21 +79,21 @@ impl Line {
 
 impl Queue {
     #[inline]
-    pub fn put(&mut self, class: Class, place: Place, waiter: Key) {
+    pub fn put(&mut self, class: Class, position: QueuePosition, waiter: Key) {
         let line = &mut self.classes[class as usize];
         line.live += 1;
-        if line.entries.back().is_none_or(|(last, _)| *last < place) {
-            line.entries.push_back((place, waiter));
+        if line.entries.back().is_none_or(|(last, _)| *last < position) {
+            line.entries.push_back((position, waiter));
         } else {
-            // Put back: its old place is among the first.
-            let at = line.entries.partition_point(|(other, _)| *other < place);
-            line.entries.insert(at, (place, waiter));
+            // A waiter that is put back returns to its old position, near the front.
+            let at = line.entries.partition_point(|(other, _)| *other < position);
+            line.entries.insert(at, (position, waiter));
         }
     }
 
-    /// Takes note that a waiter has left; `waits` tells who still does.
+    /// Notes that a waiter has left; `waits` says whether a waiter is still queued.
     #[inline]
-    pub fn left(&mut self, class: Class, waiter: Key, waits: impl Fn(Key) -> bool) {
+    pub fn remove(&mut self, class: Class, waiter: Key, waits: impl Fn(Key) -> bool) {
         let line = &mut self.classes[class as usize];
         line.live = line.live.saturating_sub(1);
         if line.live == 0 {
@@ -104,10 +105,11 @@ impl Queue {
         }
     }
 
-    /// The first who may be served; gaps at the fronts are dropped on the way. To be taken with [`Queue::left`].
+    /// The first waiter that fits. Drops gaps at the front of each class. The caller removes the waiter with
+    /// [`Queue::remove`].
     #[inline]
-    pub fn first(&mut self, fits: impl Fn(Key) -> Fits) -> Option<(Place, Key)> {
-        let mut best: Option<(Place, Key)> = None;
+    pub fn first(&mut self, fits: impl Fn(Key) -> WaiterFit) -> Option<(QueuePosition, Key)> {
+        let mut best: Option<(QueuePosition, Key)> = None;
         for line in self.classes.iter_mut().filter(|line| line.live > 0) {
             let found = line.first(&fits);
             if best.is_none_or(|best| found.is_some_and(|found| found.0 < best.0)) {
@@ -117,9 +119,9 @@ impl Queue {
         best
     }
 
-    pub fn last(&self, waits: impl Fn(Key) -> bool) -> Option<(Place, Key)> {
+    pub fn last(&self, waits: impl Fn(Key) -> bool) -> Option<(QueuePosition, Key)> {
         let lasts = self.classes.iter().filter_map(|line| line.entries.iter().rev().find(|(_, waiter)| waits(*waiter)));
-        lasts.max_by_key(|(place, _)| *place).copied()
+        lasts.max_by_key(|(position, _)| *position).copied()
     }
 
     pub fn len(&self) -> usize {
@@ -131,12 +133,12 @@ impl Queue {
         self.classes.iter().all(|line| line.live == 0)
     }
 
-    pub fn of(&self, class: Class) -> usize {
+    pub fn len_of(&self, class: Class) -> usize {
         self.classes[class as usize].live
     }
 
-    /// Those of this class and of higher ones.
+    /// The number of waiters of this class and of higher ones.
     pub fn ahead_of(&self, class: Class) -> usize {
-        Class::ALL.iter().filter(|other| **other <= class).map(|other| self.of(*other)).sum()
+        Class::ALL.iter().filter(|other| **other <= class).map(|other| self.len_of(*other)).sum()
     }
 }

@@ -1,36 +1,36 @@
-//! The ring: the known servers, changed by difference. A server that fails stays; only discovery or the settings make
-//! one leave, and then what is on loan there may finish.
+//! The ring: the known servers. Each discovery round changes it only by the difference. A server that fails stays in
+//! the ring; only discovery or the settings remove one, and then its loans may finish.
 
 use std::collections::VecDeque;
 
 use honeyflow_runtime::Moment;
 
 use super::{
-    Carried, Change, Core, Effects, Key, health::Health, histogram::Histogram, open::Connecting, pace::Pace,
-    queue::Queue,
+    Change, Core, Effects, Key, PooledConnection, health::Health, histogram::Histogram, pace::Pace, queue::Queue,
+    reconcile::ConnectBackoff,
 };
 use crate::{
     error::Kind,
-    outage::{Down, Trouble},
+    outage::{DownServer, LastError},
     server::{Server, ServerId},
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ServerState {
     Up,
-    /// Slow or silent: gets hardly anything until it has proved itself.
+    /// Slow or silent: it gets few requests until it answers well again.
     Suspect,
-    /// Without an open connection.
+    /// The server has no open connection.
     Down,
-    /// No longer part of the cluster: what is on loan may finish.
+    /// No longer part of the cluster: its loans may finish.
     Leaving,
 }
 
-/// What every loan touches stands first and together.
+/// A server of the ring. The fields that every loan uses come first and together.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ServerRow {
-    /// Connections with a free stream, in the order they became so.
+    /// The connections with a free stream, in the order in which they became ready.
     pub ready: VecDeque<Key>,
     pub in_flight: u32,
     pub orphans: u32,
@@ -38,14 +38,14 @@ pub struct ServerRow {
     pub last_turn: u64,
     pub eligible: bool,
     pub state: ServerState,
-    /// Known from the settings alone.
+    /// Known only from the settings; discovery has not confirmed it.
     pub provisional: bool,
     pub tier: u8,
     pub health: Health,
     pub uses: Histogram,
     pub waits: Histogram,
     pub pace: Pace,
-    /// Those who want this server and no other.
+    /// The waiters that want this server only.
     pub waiting: Queue,
     pub server: Server,
     /// Connections that take requests.
@@ -54,20 +54,20 @@ pub struct ServerRow {
     pub closing: u32,
     pub opening: u32,
     pub replacing: u32,
-    pub connecting: Connecting,
-    pub last_error: Option<Trouble>,
+    pub connecting: ConnectBackoff,
+    pub last_error: Option<LastError>,
     pub leaves_by: Moment,
     pub absent: u32,
-    pub removed_said: bool,
+    pub removal_announced: bool,
     pub connects: Histogram,
 }
 
 impl ServerRow {
-    pub fn down(&self) -> Down {
-        Down { server: self.server.clone(), trouble: self.last_error.clone() }
+    pub fn down(&self) -> DownServer {
+        DownServer { server: self.server.clone(), trouble: self.last_error.clone() }
     }
 
-    /// A use has ended with an answer, after so many microseconds.
+    /// Records a request that was answered after `micros` microseconds.
     #[inline]
     pub fn answered(&mut self, micros: u64) {
         self.uses.record_micros(micros);
@@ -85,11 +85,11 @@ impl ServerRow {
 pub struct RingChange {
     pub joined: Vec<ServerId>,
     pub leaving: Vec<ServerId>,
-    /// Absent for the first time: to be looked at again soon.
+    /// Absent for the first time: another round follows soon.
     pub absent: Vec<ServerId>,
 }
 
-impl<K: Carried> Core<K> {
+impl<K: PooledConnection> Core<K> {
     pub(super) fn add_server(&mut self, server: Server, provisional: bool, now: Moment, effects: &mut Effects<K>) {
         let jitter = self.draw_time(self.rules.start_jitter);
         let id = server.id.clone();
@@ -108,13 +108,13 @@ impl<K: Carried> Core<K> {
             orphans: 0,
             waiting: Queue::default(),
             pace: Pace::default(),
-            connecting: Connecting::first(now.after(jitter)),
+            connecting: ConnectBackoff::first(now.after(jitter)),
             last_error: None,
             health: Health::new(self.rules.suspect_stay),
             eligible: false,
             leaves_by: Moment::FAR,
             absent: 0,
-            removed_said: false,
+            removal_announced: false,
             last_turn: 0,
             served: 0,
             connects: Histogram::with_room(),
@@ -127,8 +127,8 @@ impl<K: Carried> Core<K> {
         effects.reconcile = true;
     }
 
-    /// The configured servers, as their names resolve now. With discovery they are only a beginning: those whose address
-    /// is known stay as they are. Without it they are the ring.
+    /// Takes the configured servers, as their names resolve now. With discovery they are only the start, and a server
+    /// whose address is known stays as it is. Without discovery (`whole`) they are the ring.
     pub fn seeds(&mut self, seeds: &[Server], whole: bool, now: Moment, effects: &mut Effects<K>) {
         let discovered = self.ring.iter().any(|key| self.servers.get(*key).is_some_and(|row| !row.provisional));
         if whole || !discovered {
@@ -158,14 +158,14 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// One good round: all servers of the cluster, translated and filtered. `asked` is the address that was dialled.
+    /// Takes the result of a successful discovery round: all servers of the cluster, translated and filtered.
     pub fn discovered(&mut self, found: &[Server], now: Moment, effects: &mut Effects<K>) -> RingChange {
         let mut change = RingChange::default();
         for server in found {
             match self.by_id.get(&server.id).copied() {
                 Some(key) if self.servers.get(key).is_some_and(|row| row.server.address == server.address) => {
                     if let Some(row) = self.servers.get_mut(key) {
-                        (row.absent, row.removed_said, row.provisional) = (0, false, false);
+                        (row.absent, row.removal_announced, row.provisional) = (0, false, false);
                         row.server = server.clone();
                         row.tier = self.rules.tier_of(server);
                     }
@@ -204,7 +204,7 @@ impl<K: Carried> Core<K> {
             let Some(row) = self.servers.get_mut(key) else { continue };
             row.absent += 1;
             let id = row.server.id.clone();
-            if row.provisional || row.removed_said || row.absent >= 2 {
+            if row.provisional || row.removal_announced || row.absent >= 2 {
                 self.leave(key, now, effects);
                 change.leaving.push(id);
             } else {
@@ -216,7 +216,7 @@ impl<K: Carried> Core<K> {
         change
     }
 
-    /// A configured server turns out to be this one: its connections stay.
+    /// Gives a configured server the identity that discovery found at its address; its connections stay.
     fn adopt(&mut self, key: Key, server: &Server) {
         let Some(row) = self.servers.get_mut(key) else { return };
         self.by_id.remove(&row.server.id);
@@ -227,10 +227,10 @@ impl<K: Carried> Core<K> {
         row.absent = 0;
     }
 
-    /// A server said that another was removed: one round without it is enough.
-    pub fn removed_said(&mut self, address: std::net::SocketAddr) {
+    /// Notes a notice that a server was removed: it then leaves after one round without it.
+    pub fn on_removed_notice(&mut self, address: std::net::SocketAddr) {
         for (_, row) in self.servers.iter_mut() {
-            row.removed_said |= row.server.address == address;
+            row.removal_announced |= row.server.address == address;
         }
     }
 
@@ -256,7 +256,7 @@ impl<K: Carried> Core<K> {
         effects.rearm = true;
     }
 
-    /// A server that left goes with its last connection.
+    /// Removes a leaving server after its last connection has closed.
     pub(super) fn forget_if_empty(&mut self, key: Key, effects: &mut Effects<K>) {
         let Some(row) = self.servers.get(key) else { return };
         let empty = row.serving + row.retiring + row.closing + row.opening + row.replacing == 0;
@@ -267,8 +267,8 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// Which servers untargeted requests may choose from: those up in the nearest tier that has one; if none is up
-    /// anywhere, the suspect ones.
+    /// Updates which servers a request without a target may use: those that are up in the nearest tier that has one; if
+    /// no server is up, the suspect ones.
     pub(super) fn refresh_eligible(&mut self, now: Moment, effects: &mut Effects<K>) {
         for at in 0..self.ring.len() {
             self.refresh_state(self.ring[at], now, effects);
@@ -301,7 +301,7 @@ impl<K: Carried> Core<K> {
         let state = match row.state {
             ServerState::Leaving => ServerState::Leaving,
             _ if row.serving == 0 => ServerState::Down,
-            _ if row.health.suspect() => ServerState::Suspect,
+            _ if row.health.is_suspect() => ServerState::Suspect,
             _ => ServerState::Up,
         };
         if state == row.state {
@@ -324,7 +324,7 @@ impl<K: Carried> Core<K> {
         let waiting: Vec<Key> = self
             .waiters
             .iter()
-            .filter(|(_, waiter)| waiter.target == Some(key) && waiter.queued())
+            .filter(|(_, waiter)| waiter.target == Some(key) && waiter.is_queued())
             .map(|(key, _)| key)
             .collect();
         for waiter in waiting {
@@ -336,8 +336,9 @@ impl<K: Carried> Core<K> {
         self.by_id.get(id).copied()
     }
 
-    /// The one that is meant: by its id; one that goes by its address may have been given a name since.
-    pub fn meant(&self, server: &Server) -> Option<Key> {
+    /// Finds a server by its id. A server whose id is its address is also found by that address, since discovery may
+    /// have given it another id meanwhile.
+    pub fn find_server(&self, server: &Server) -> Option<Key> {
         self.server_key(&server.id).or_else(|| {
             let unnamed = server.id.as_str().parse() == Ok(server.address);
             let here = |key: &Key| {
@@ -352,8 +353,8 @@ impl<K: Carried> Core<K> {
         self.servers.get(key).map(|row| &row.server)
     }
 
-    /// Servers to ask for the others, live ones first, beginning after `turn`.
-    pub fn askable(&self, turn: usize) -> Vec<Server> {
+    /// The servers that discovery may ask, connected ones first, rotated by `turn`.
+    pub fn discovery_candidates(&self, turn: usize) -> Vec<Server> {
         let here = |live: bool| {
             let rows = self.ring.iter().filter_map(|key| self.servers.get(*key));
             rows.filter(move |row| row.state != ServerState::Leaving && (row.serving > 0) == live)

@@ -1,4 +1,4 @@
-//! The settings as the core reads them, under its lock.
+//! The settings in the form that the core reads under its lock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::{
     settings::{IdleOrder, Mode, Settings, WhenEmpty},
 };
 
-/// What every loan asks for stands first.
+/// The settings of the core. The fields that every loan reads come first.
 #[derive(Clone, PartialEq, Debug)]
 #[repr(C)]
 pub struct Rules {
@@ -40,7 +40,7 @@ pub struct Rules {
     pub write_timeout: Duration,
 }
 
-/// Connects under way to one server.
+/// The most connects to one server at the same time.
 pub const CONNECTING_PER_SERVER: u32 = 2;
 pub const REMOTE: u8 = 2;
 
@@ -79,7 +79,7 @@ impl From<&Settings> for Rules {
 }
 
 impl Rules {
-    /// Connections wanted per server.
+    /// How many connections each server should have.
     pub fn target(&self, shared: bool) -> u32 {
         self.target.unwrap_or(if shared { 2 } else { 3 })
     }
@@ -92,7 +92,7 @@ impl Rules {
         self.decay.unwrap_or(if shared { 0 } else { 100_000 })
     }
 
-    /// How many requests a connection that could carry so many is given at once.
+    /// How many requests a connection gets at once if it can carry `offered`.
     pub fn streams(&self, offered: u32) -> u32 {
         match self.mode {
             Mode::Exclusive => 1,
@@ -100,7 +100,8 @@ impl Rules {
         }
     }
 
-    /// 0 the local rack, 1 the local datacentre, 2 elsewhere. Without a local datacentre every server is near.
+    /// 0 for the local rack, 1 for the local datacentre, 2 for others. Without a local datacentre every server has tier
+    /// 0.
     pub fn tier_of(&self, server: &Server) -> u8 {
         match (&self.local_datacentre, &self.local_rack) {
             (None, _) => 0,

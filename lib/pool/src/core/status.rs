@@ -1,13 +1,13 @@
-//! What people see. Made from memory alone, so it is there when nothing else is.
+//! The status of the pool and its servers. It is made from memory alone, so it works when no server can be reached.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Class, Core, Key, Record, ServerState, State, histogram::Histogram, ring::ServerRow};
+use super::{Class, Core, Key, PooledConnection, Record, ServerState, State, histogram::Histogram, ring::ServerRow};
 use crate::{
     error::Kind,
-    outage::{Down, Outage},
+    outage::{DownServer, Outage},
     server::Server,
     settings::SettingsError,
 };
@@ -19,27 +19,27 @@ pub struct Status {
     pub state: State,
     /// Why the pool is broken, if it is.
     pub broken_by: Option<Arc<str>>,
-    /// What is wrong with settings that were offered and not taken.
+    /// Why the latest settings were refused, if they were.
     pub settings_error: Option<SettingsError>,
-    /// Why discovery has failed of late.
+    /// Why the last discovery round failed, if it did.
     pub discovery_error: Option<Arc<str>>,
-    /// What the connector has to say, one line each.
+    /// The remarks of the connector, one line each.
     pub remarks: Vec<String>,
-    /// Connections wanted in the whole pool.
+    /// How many connections the pool should have.
     pub wanted: u32,
     pub open: u32,
     pub idle: u32,
-    /// Requests under way, in the whole pool.
+    /// Requests in flight, in the whole pool.
     pub lent: u32,
     pub closing: u32,
-    /// By class, the highest first.
+    /// The number of waiters by class, the highest class first.
     pub waiting: [usize; 3],
     pub oldest_waits: Option<Duration>,
     pub servers: Vec<ServerStatus>,
 }
 
 impl Status {
-    /// Of a pool that broke so badly that nothing can be said.
+    /// The status of a pool that panicked while its status was read.
     pub(crate) fn unknown() -> Status {
         Status {
             name: String::new(),
@@ -69,18 +69,18 @@ pub struct ServerStatus {
     pub open: u32,
     pub opening: u32,
     pub idle: u32,
-    /// Streams in use, orphans not counted.
+    /// The streams in use; orphans are not counted.
     pub lent: u32,
     pub orphans: u32,
     pub closing: u32,
-    /// How long until it is tried again, if it failed.
+    /// The time until the next connect, if the last one failed.
     pub next_try: Option<Duration>,
-    /// Decayed time of use.
+    /// The decaying average of request times.
     pub latency: Duration,
-    /// Of all requests of the pool, from 0 to 1.
+    /// This server's share of all requests of the pool, from 0 to 1.
     pub share: f64,
     pub last_error: Option<Arc<str>>,
-    /// Of what kind that was: a connect, the login, nonsense.
+    /// The kind of the last error: connect, login, protocol.
     pub last_error_kind: Option<Kind>,
     pub connects: Histogram,
     pub waits: Histogram,
@@ -88,8 +88,9 @@ pub struct ServerStatus {
     pub(crate) key: Key,
 }
 
-impl<K: Carried> Core<K> {
-    /// Without the times of servers, see [`Core::copy_times`]: nobody is to wait for a copy of them all.
+impl<K: PooledConnection> Core<K> {
+    /// Returns the status without the histograms of the servers. [`Core::copy_times`] copies those one by one, so that
+    /// no request waits until all are copied.
     pub fn status(&self, now: Moment) -> Status {
         let served: u64 = self.servers.iter().map(|(_, row)| row.served).sum();
         let mut idle: HashMap<Key, u32> = HashMap::new();
@@ -100,7 +101,8 @@ impl<K: Carried> Core<K> {
         let servers: Vec<ServerStatus> =
             self.ring.iter().filter_map(|key| self.server_status(*key, idle(*key), served, now)).collect();
         let queues = || std::iter::once(&self.waiting).chain(self.servers.iter().map(|(_, row)| &row.waiting));
-        let oldest = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(_, waiter)| waiter.arrived).min();
+        let oldest =
+            self.waiters.iter().filter(|(_, waiter)| waiter.is_queued()).map(|(_, waiter)| waiter.arrived).min();
         Status {
             name: String::new(),
             state: self.state,
@@ -113,7 +115,7 @@ impl<K: Carried> Core<K> {
             idle: servers.iter().map(|server| server.idle).sum(),
             lent: servers.iter().map(|server| server.lent).sum(),
             closing: servers.iter().map(|server| server.closing).sum(),
-            waiting: Class::ALL.map(|class| queues().map(|queue| queue.of(class)).sum()),
+            waiting: Class::ALL.map(|class| queues().map(|queue| queue.len_of(class)).sum()),
             oldest_waits: oldest.map(|arrived| now.since(arrived)),
             servers,
         }
@@ -144,7 +146,7 @@ impl<K: Carried> Core<K> {
         })
     }
 
-    /// The times of one server, into room that is there: connects, waits, uses.
+    /// Copies the histograms of one server into allocated ones: connects, waits, uses.
     pub fn copy_times(&self, server: Key, into: &mut [Histogram; 3]) {
         if let Some(row) = self.servers.get(server) {
             let times = [&row.connects, &row.waits, &row.uses];
@@ -152,22 +154,22 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// All servers, also those that leave.
+    /// The keys of all servers, including leaving ones.
     pub fn server_keys(&self) -> Vec<Key> {
         self.servers.iter().map(|(key, _)| key).collect()
     }
 
-    /// Why there is no server for a request that has tried these; nothing if there is one.
+    /// Why there is no server for a request that has tried these; `None` if there is one.
     pub fn outage(&self, tried: &[Key]) -> Option<Outage> {
-        if self.another(tried) {
+        if self.has_untried_server(tried) {
             return None;
         }
         let ring = || self.ring.iter().filter_map(|key| self.servers.get(*key));
         let gone = || ring().filter(|row| row.state == ServerState::Down && self.rules.wants(row.tier));
-        // Those that failed say more than those that have not been tried.
+        // Servers with an error come first: they tell more than servers that were not tried yet.
         let (failed, untried) =
             (gone().filter(|row| row.last_error.is_some()), gone().filter(|row| row.last_error.is_none()));
-        let down: Vec<Down> = failed.chain(untried).take(Outage::NAMED).map(ServerRow::down).collect();
+        let down: Vec<DownServer> = failed.chain(untried).take(Outage::NAMED).map(ServerRow::down).collect();
         Some(Outage {
             more: gone().count() - down.len(),
             down,
@@ -177,32 +179,32 @@ impl<K: Carried> Core<K> {
         })
     }
 
-    /// The same for one who wants this server and no other.
+    /// Why this server cannot be used; `None` if it can.
     pub fn outage_of(&self, server: Key) -> Option<Outage> {
         let row = self.servers.get(server).filter(|row| row.state == ServerState::Down)?;
         Some(Outage { down: vec![row.down()], ..Outage::default() })
     }
 
-    /// How many connections wait for use, requests are under way, and wait: for errors.
-    pub fn crowd(&self) -> (usize, usize, usize) {
+    /// The numbers of idle connections, loans and waiters, for error reports.
+    pub fn usage(&self) -> (usize, usize, usize) {
         let idle = self.connections.iter().filter(|(_, row)| row.in_flight == 0).count();
         (idle, self.loans, self.waiting_in_all)
     }
 
-    /// One record per connection that lives.
+    /// One record per open connection.
     pub fn records(&self) -> Vec<(Server, Record)> {
         let rows = self.connections.iter().map(|(_, row)| row);
         rows.filter_map(|row| Some((self.servers.get(row.server)?.server.clone(), row.record))).collect()
     }
 
-    /// The same, and counting begins anew.
+    /// Returns one record per open connection and resets them.
     pub fn take_records(&mut self) -> Vec<(Server, Record)> {
         let servers = &self.servers;
         let rows = self.connections.iter_mut().map(|(_, row)| (row.server, std::mem::take(&mut row.record)));
         rows.filter_map(|(server, record)| Some((servers.get(server)?.server.clone(), record))).collect()
     }
 
-    /// The times of one server since the last take: connects, waits, uses. Counting begins anew in the room that is given.
+    /// Returns the histograms of one server since the last call: connects, waits, uses. `room` takes their place.
     pub fn take_times(&mut self, server: Key, room: [Histogram; 3]) -> Option<(Server, [Histogram; 3])> {
         let row = self.servers.get_mut(server)?;
         let [connects, waits, uses] = room;

@@ -1,10 +1,11 @@
-//! The core alone, on a clock that is a number. `World` plays the shell: it remembers what the core asked for, and reports.
+//! Tests of the core alone, with a number as clock. `World` plays the shell: it stores what the core asked for, and
+//! reports the results.
 
 mod handoff;
 mod health;
 mod keys;
-mod open;
 mod random;
+mod reconcile;
 mod ring;
 
 use std::{
@@ -21,10 +22,10 @@ use std::{
 use super::*;
 use crate::{
     server::Server,
-    settings::{Settings, heeded},
+    settings::{Settings, apply_planted_bug},
 };
 
-/// A connection that is nothing but a number and whether it lives.
+/// A connection that is only a number and its condition.
 #[derive(Clone, Debug, Default)]
 struct Wire {
     number: u32,
@@ -33,7 +34,7 @@ struct Wire {
     wrong: Rc<Cell<bool>>,
 }
 
-impl Carried for Wire {
+impl PooledConnection for Wire {
     fn broken(&self) -> bool {
         self.broken.get()
     }
@@ -48,9 +49,9 @@ impl Carried for Wire {
 }
 
 #[derive(Default)]
-struct Woken(AtomicU32);
+struct WakeCounter(AtomicU32);
 
-impl Wake for Woken {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -60,11 +61,11 @@ struct World {
     core: Core<Wire>,
     now: Moment,
     effects: Effects<Wire>,
-    opens: Vec<Open>,
+    opens: Vec<PendingConnect>,
     wires: u32,
     streams: u32,
-    woken: Arc<Woken>,
-    wakers: HashMap<Key, Arc<Woken>>,
+    woken: Arc<WakeCounter>,
+    wakers: HashMap<Key, Arc<WakeCounter>>,
 }
 
 fn server(number: u8) -> Server {
@@ -82,7 +83,7 @@ fn quiet() -> Settings {
 }
 
 thread_local! {
-    /// Worlds begin under other settings, and what they are given comes when they are full.
+    /// Worlds start with other settings; the test's settings follow as a change once all connections are open.
     static CHANGED_LIVE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -96,7 +97,7 @@ impl World {
     fn begun(settings: &Settings, servers: u8) -> World {
         let first = if CHANGED_LIVE.get() { &quiet() } else { settings };
         let mut world = World {
-            core: Core::new(Rules::from(&heeded(first.clone())), State::Active, 7),
+            core: Core::new(Rules::from(&apply_planted_bug(first.clone())), State::Active, 7),
             now: Moment::from_millis(1_000_000),
             effects: Effects::default(),
             opens: Vec::new(),
@@ -110,7 +111,7 @@ impl World {
         world
     }
 
-    /// With every connection open.
+    /// A world in which every connection is open.
     fn full(settings: &Settings, servers: u8) -> World {
         World::shared(settings, servers, 1)
     }
@@ -131,7 +132,7 @@ impl World {
     }
 
     fn set(&mut self, settings: &Settings) {
-        let rules = Rules::from(&heeded(settings.clone()));
+        let rules = Rules::from(&apply_planted_bug(settings.clone()));
         self.core.set_rules(rules, self.now, &mut self.effects);
         self.after();
     }
@@ -160,7 +161,7 @@ impl World {
         next
     }
 
-    fn open(&mut self, open: &Open) -> Option<Key> {
+    fn open(&mut self, open: &PendingConnect) -> Option<Key> {
         self.wires += 1;
         let wire = Wire { number: self.wires, ..Wire::default() };
         let key = self.core.opened(open, wire, self.streams, Duration::from_millis(3), self.now, &mut self.effects);
@@ -168,8 +169,8 @@ impl World {
         key
     }
 
-    fn fail(&mut self, open: &Open, refused: bool) {
-        let failed = Failed { refused, ..Failed::of(crate::error::Kind::Connect, "no") };
+    fn fail(&mut self, open: &PendingConnect, refused: bool) {
+        let failed = ConnectFailure { refused, ..ConnectFailure::of(crate::error::Kind::Connect, "no") };
         self.core.failed(open, &failed, self.now, &mut self.effects);
         self.after();
     }
@@ -180,7 +181,7 @@ impl World {
     }
 
     fn ask(&mut self, request: &Request<'_>) -> Checkout<Wire> {
-        let woken: Arc<Woken> = Arc::default();
+        let woken: Arc<WakeCounter> = Arc::default();
         let waker = Waker::from(woken.clone());
         let checkout = self.core.checkout(request, self.now, &waker, &mut self.effects);
         if let Checkout::Queued(waiter) = checkout {
@@ -190,12 +191,12 @@ impl World {
         checkout
     }
 
-    fn lent(&mut self) -> Lent<Wire> {
+    fn lent(&mut self) -> LentConnection<Wire> {
         let request = self.request();
         self.lent_for(&request)
     }
 
-    fn lent_for(&mut self, request: &Request<'_>) -> Lent<Wire> {
+    fn lent_for(&mut self, request: &Request<'_>) -> LentConnection<Wire> {
         match self.ask(request) {
             Checkout::Lent(lent) => lent,
             other => panic!("no connection: {other:?}"),
@@ -228,21 +229,21 @@ impl World {
         found
     }
 
-    fn picked(&mut self, waiter: Key) -> Lent<Wire> {
+    fn picked(&mut self, waiter: Key) -> LentConnection<Wire> {
         match self.pick_up(waiter) {
             PickUp::Lent(lent) => lent,
             other => panic!("nothing to pick up: {other:?}"),
         }
     }
 
-    fn back(&mut self, lent: &Lent<Wire>) {
+    fn back(&mut self, lent: &LentConnection<Wire>) {
         self.end(lent, Ending::Answered);
     }
 
-    fn end(&mut self, lent: &Lent<Wire>, ending: Ending) {
+    fn end(&mut self, lent: &LentConnection<Wire>, ending: Ending) {
         self.core.checkin(lent.connection, ending, 1000, self.now, &mut self.effects);
         if let Some(loan) = lent.loan {
-            self.core.loan_over(loan, self.now, &mut self.effects);
+            self.core.end_shared_loan(loan, self.now, &mut self.effects);
         }
         self.after();
     }
@@ -258,7 +259,7 @@ impl World {
         self.after();
     }
 
-    /// Wakes and closes at once, as the shell does soon after, and looks whether all is as it must be.
+    /// Wakes and closes at once what the shell would wake and close soon after, and checks the invariants.
     fn after(&mut self) {
         self.wake();
         self.core.audit();

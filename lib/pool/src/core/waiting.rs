@@ -1,28 +1,29 @@
-//! Those who wait: how they get in line, what becomes of them, and how they leave. Nobody is overtaken inside a class, and
-//! whoever is put back has its old place.
+//! Waiters: how a request joins the queue, what it gets, and how it leaves. Inside a class, waiters are served in the
+//! order of their arrival. A waiter that is put back keeps its old position.
 
 use std::{panic::Location, task::Waker, time::Duration};
 
 use honeyflow_runtime::Moment;
 
 use super::{
-    Carried, Checkout, Class, Core, Effects, Ending, Key, Lent, PickUp, Refusal, Request, Tried,
-    queue::{Fits, Place},
+    Checkout, Class, Core, Effects, Ending, Key, LentConnection, PickUp, PooledConnection, Refusal, Request,
+    TriedServers,
+    queue::{QueuePosition, WaiterFit},
     ring::ServerState,
 };
 use crate::error::Kind;
 
 #[derive(Debug)]
 pub struct Waiter {
-    pub place: Place,
+    pub position: QueuePosition,
     pub class: Class,
     pub arrived: Moment,
-    /// When it was given what it waited for.
+    /// When it was given a connection.
     pub served: Moment,
     pub due: Moment,
     pub target: Option<Key>,
-    /// Most have tried nobody yet.
-    pub tried: Option<Box<Tried>>,
+    /// The servers that the request has tried; most requests have tried none.
+    pub tried: Option<Box<TriedServers>>,
     pub site: Option<&'static Location<'static>>,
     pub outcome: Outcome,
     pub waker: Option<Waker>,
@@ -36,7 +37,7 @@ pub enum Outcome {
 }
 
 impl Waiter {
-    pub fn queued(&self) -> bool {
+    pub fn is_queued(&self) -> bool {
         self.outcome == Outcome::Queued
     }
 
@@ -45,7 +46,7 @@ impl Waiter {
     }
 }
 
-impl<K: Carried> Core<K> {
+impl<K: PooledConnection> Core<K> {
     pub(super) fn enqueue(
         &mut self,
         request: &Request<'_>,
@@ -56,60 +57,61 @@ impl<K: Carried> Core<K> {
         if self.rules.fail_when_empty {
             return Checkout::Refused(Refusal::of(Kind::NoConnection));
         }
-        if let Some(refusal) = self.too_late(request, now) {
+        if let Some(refusal) = self.early_refusal(request, now) {
             self.counters.refused_early += 1;
             return Checkout::Refused(refusal);
         }
         self.last_arrival = self.last_arrival.max(now);
         self.sequence += 1;
-        let place = Place { arrival: self.last_arrival.after(request.class.handicap()), sequence: self.sequence };
-        if self.waiting_in_all >= self.rules.queue_limit && !self.displace(place, effects) {
+        let position =
+            QueuePosition { arrival: self.last_arrival.after(request.class.handicap()), sequence: self.sequence };
+        if self.waiting_in_all >= self.rules.queue_limit && !self.displace(position, effects) {
             self.counters.refused_full += 1;
             return Checkout::Refused(Refusal::of(Kind::QueueFull));
         }
         let waker = waker.clone();
         let waiter = self.waiters.insert(Waiter {
-            place,
+            position,
             class: request.class,
             arrived: now,
             served: Moment::default(),
             due: request.due,
             target: request.target,
-            tried: (!request.tried.is_empty()).then(|| Box::new(Tried::from_slice(request.tried))),
+            tried: (!request.tried.is_empty()).then(|| Box::new(TriedServers::from_slice(request.tried))),
             site: request.site,
             outcome: Outcome::Queued,
             waker: Some(waker),
         });
         self.credit_request();
-        self.put_in_queue(waiter, place, request.class, request.target);
+        self.put_in_queue(waiter, position, request.class, request.target);
         if request.due < self.armed {
             self.armed = request.due;
             effects.rearm = true;
         }
-        // Growth above the target begins when somebody waits.
+        // The reconciler opens connections above the target while requests wait.
         effects.reconcile |= self.rules.max.is_some();
         Checkout::Queued(waiter)
     }
 
-    fn put_in_queue(&mut self, waiter: Key, place: Place, class: Class, target: Option<Key>) {
+    fn put_in_queue(&mut self, waiter: Key, position: QueuePosition, class: Class, target: Option<Key>) {
         let queue = match target {
             None => Some(&mut self.waiting),
             Some(target) => self.servers.get_mut(target).map(|row| &mut row.waiting),
         };
         if let Some(queue) = queue {
-            queue.put(class, place, waiter);
+            queue.put(class, position, waiter);
             self.waiting_in_all += 1;
         }
     }
 
-    /// The last of all makes room for one who comes before it.
-    fn displace(&mut self, newcomer: Place, effects: &mut Effects<K>) -> bool {
+    /// Fails the last waiter of all queues to make room, if the newcomer goes before it.
+    fn displace(&mut self, newcomer: QueuePosition, effects: &mut Effects<K>) -> bool {
         let waiters = &self.waiters;
-        let waits = |key: Key| waiters.get(key).is_some_and(Waiter::queued);
+        let waits = |key: Key| waiters.get(key).is_some_and(Waiter::is_queued);
         let queues = std::iter::once(&self.waiting).chain(self.servers.iter().map(|(_, row)| &row.waiting));
-        let last = queues.filter_map(|queue| queue.last(waits)).max_by_key(|(place, _)| *place);
+        let last = queues.filter_map(|queue| queue.last(waits)).max_by_key(|(position, _)| *position);
         match last {
-            Some((place, waiter)) if newcomer < place => {
+            Some((position, waiter)) if newcomer < position => {
                 self.counters.waiters_displaced += 1;
                 self.fail_waiter(waiter, Kind::QueueFull, effects);
                 true
@@ -118,8 +120,8 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// Whether the wait would outlast the deadline, as far as that can be told.
-    fn too_late(&mut self, request: &Request<'_>, now: Moment) -> Option<Refusal> {
+    /// Returns a refusal if the estimated wait is longer than the deadline allows.
+    fn early_refusal(&mut self, request: &Request<'_>, now: Moment) -> Option<Refusal> {
         if !self.rules.early_refusal {
             return None;
         }
@@ -127,10 +129,10 @@ impl<K: Carried> Core<K> {
             Some(target) => {
                 let row = self.servers.get_mut(target)?;
                 let ahead = row.waiting.ahead_of(request.class);
-                row.pace.beyond(request.due, ahead, now)
+                row.pace.estimate_beyond(request.due, ahead, now)
             }
             None if self.eligible.is_empty() => {
-                // Nothing is open: hopeless only if no server will even be tried in time.
+                // No connection is open: refuse only if no server will be tried before the deadline.
                 let ring = self.ring.iter().filter_map(|key| self.servers.get(*key));
                 let next = ring
                     .filter(|row| row.state != ServerState::Leaving && self.rules.wants(row.tier))
@@ -138,13 +140,13 @@ impl<K: Carried> Core<K> {
                     .min()?;
                 (next > request.due).then(|| next.since(now))
             }
-            None => self.pace.beyond(request.due, self.waiting.ahead_of(request.class), now),
+            None => self.pace.estimate_beyond(request.due, self.waiting.ahead_of(request.class), now),
         }?;
         Some(Refusal { kind: Kind::WouldTimeOut, waited: Duration::ZERO, estimate: Some(estimate) })
     }
 
-    /// What has become of a waiter; asked by its owner, who was woken or is just curious. The clock is read only if what
-    /// it was given is no more: its wait ended with the hand-off.
+    /// Returns what a waiter got, if anything. The clock is read only if the wait failed or the granted connection has
+    /// ended, since the wait itself ended with the hand-off.
     pub fn pick_up(
         &mut self,
         waiter: Key,
@@ -171,30 +173,30 @@ impl<K: Carried> Core<K> {
                 if let Some(row) = found.filter(|row| !row.carried.broken() && !row.says_goodbye()) {
                     self.waiters.discard(waiter);
                     let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
-                    let loan = if exclusive { None } else { self.loan_out(site, begun) };
-                    return PickUp::Lent(Lent { connection, server, carried, begun, waited, loan });
+                    let loan = if exclusive { None } else { self.begin_shared_loan(site, begun) };
+                    return PickUp::Lent(LentConnection { connection, server, carried, begun, waited, loan });
                 }
                 let (broken, now) = (found.map(|row| row.carried.broken()), now());
                 match broken {
                     Some(true) => {
                         self.counters.dead_idle += 1;
-                        self.lost(connection, now, effects);
+                        self.remove_broken(connection, now, effects);
                     }
-                    // It is under way there for others.
+                    // Other requests still run on it.
                     Some(false) => {
-                        self.goes(connection, now, effects);
+                        self.on_goodbye(connection, now, effects);
                         self.give_back(connection, Ending::Unused, 0, now, effects);
                     }
                     None => {}
                 }
                 self.counters.checkins += 1;
-                self.wait_on(waiter, now, waker, effects)
+                self.requeue(waiter, now, waker, effects)
             }
         }
     }
 
-    /// Its connection died on the way: back to the old place, with the old deadline.
-    fn wait_on(&mut self, waiter: Key, now: Moment, waker: &Waker, effects: &mut Effects<K>) -> PickUp<K> {
+    /// Puts a waiter whose connection died before use back to its old position, with its old deadline.
+    fn requeue(&mut self, waiter: Key, now: Moment, waker: &Waker, effects: &mut Effects<K>) -> PickUp<K> {
         let serves = self.serves_waiters();
         let row = self.waiters.get_mut(waiter).expect("a waiter in hand exists");
         let gone = row.target.is_some_and(|target| {
@@ -212,17 +214,17 @@ impl<K: Carried> Core<K> {
             self.armed = row.due;
             effects.rearm = true;
         }
-        let (place, class, target) = (row.place, row.class, row.target);
-        self.put_in_queue(waiter, place, class, target);
+        let (position, class, target) = (row.position, row.class, row.target);
+        self.put_in_queue(waiter, position, class, target);
         match target {
             Some(server) => self.offer_idle(server, now, effects),
             None => self.offer_all(now, effects),
         }
-        // If there was another one idle it has been given already, and the wake-up is on its way.
+        // If another connection was idle, it has been granted already and the waiter will be woken.
         PickUp::Waiting
     }
 
-    /// The waiter has gone. What it had been given goes to the next in the same step.
+    /// Removes a waiter that went away. A connection that it was given goes to the next waiter in the same step.
     pub fn cancel(&mut self, waiter: Key, now: Moment, effects: &mut Effects<K>) {
         let Some(row) = self.waiters.get(waiter) else { return };
         let outcome = row.outcome;
@@ -239,7 +241,7 @@ impl<K: Carried> Core<K> {
                 self.give_back(connection, Ending::Unused, 0, now, effects);
             }
         }
-        self.drained(effects);
+        self.signal_drain(effects);
     }
 
     pub(super) fn unqueue(&mut self, waiter: Key) {
@@ -247,36 +249,36 @@ impl<K: Carried> Core<K> {
         let (class, target) = (row.class, row.target);
         self.waiting_in_all -= 1;
         let waiters = &self.waiters;
-        let waits = |key: Key| key != waiter && waiters.get(key).is_some_and(Waiter::queued);
+        let waits = |key: Key| key != waiter && waiters.get(key).is_some_and(Waiter::is_queued);
         match target {
-            None => self.waiting.left(class, waiter, waits),
+            None => self.waiting.remove(class, waiter, waits),
             Some(target) => {
                 if let Some(row) = self.servers.get_mut(target) {
-                    row.waiting.left(class, waiter, waits);
+                    row.waiting.remove(class, waiter, waits);
                 }
             }
         }
     }
 
     pub(super) fn fail_waiter(&mut self, waiter: Key, kind: Kind, effects: &mut Effects<K>) {
-        if self.waiters.get(waiter).is_some_and(Waiter::queued) {
+        if self.waiters.get(waiter).is_some_and(Waiter::is_queued) {
             self.unqueue(waiter);
-            let row = self.waiters.get_mut(waiter).expect("looked at just now");
+            let row = self.waiters.get_mut(waiter).expect("checked above");
             row.outcome = Outcome::Failed(kind);
             effects.wake.add(row.waker.take());
         }
     }
 
-    /// The first of those who want this server and those who take any.
+    /// The first waiter that may take a connection of this server.
     pub(super) fn next_waiter(&mut self, server: Key) -> Option<Key> {
         if self.waiting_in_all == 0 {
             return None;
         }
         let waiters = &self.waiters;
-        let fits = |key: Key| match waiters.get(key).filter(|waiter| waiter.queued()) {
-            None => Fits::Gone,
-            Some(waiter) if waiter.may_take(server) => Fits::Yes,
-            Some(_) => Fits::No,
+        let fits = |key: Key| match waiters.get(key).filter(|waiter| waiter.is_queued()) {
+            None => WaiterFit::Gone,
+            Some(waiter) if waiter.may_take(server) => WaiterFit::Yes,
+            Some(_) => WaiterFit::No,
         };
         let row = self.servers.get_mut(server)?;
         let any = if row.eligible { self.waiting.first(fits) } else { None };

@@ -1,10 +1,10 @@
-//! What each key means and may be. All that is wrong is told together.
+//! The meaning and range of each key. A check reports everything that is wrong in one error.
 
 use std::{fmt, time::Duration};
 
 use super::{Settings, SpeculateAfter};
 
-/// One key: for documents, messages and the test that each has an effect.
+/// One key, for documentation, messages and the test that each key has an effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     pub name: &'static str,
@@ -18,8 +18,8 @@ const fn key(name: &'static str, range: &'static str, about: &'static str) -> Ke
 
 pub const KEYS: &[Key] = &[
     key("name", "1 to 64 characters", "the pool's name in logs and status"),
-    key("enabled", "true or false", "whether the pool may open anything at all; a change drains it or lets it begin"),
-    key("start", "active or inactive", "what a new pool does by itself"),
+    key("enabled", "true or false", "whether the pool may open connections; a change drains it or starts it"),
+    key("start", "active or inactive", "the state in which a new pool starts"),
     key("mode", "auto, exclusive or shared", "how many requests a connection carries at once; for new connections"),
     key("servers", "at least one", "servers to begin with, as address or name, with or without port"),
     key("port", "1 to 65535", "the port of servers named without one"),
@@ -35,36 +35,36 @@ pub const KEYS: &[Key] = &[
     key("connections-per-server", "1 to 1000", "how many connections are kept to each server"),
     key("max-connections-per-server", "connections-per-server to 1000", "how many there may be while requests wait"),
     key("streams-per-connection", "1 to 32768", "how many requests a shared connection carries at once"),
-    key("max-connecting", "1 to 1000", "how many connects may be under way in the pool"),
+    key("max-connecting", "1 to 1000", "how many connects the pool may make at the same time"),
     key("tries", "1 to 10", "how many servers a request may be tried on"),
-    key("idle-order", "fifo or lifo", "which idle connection goes out next"),
+    key("idle-order", "fifo or lifo", "which idle connection is lent next"),
     key("decay-per-billion", "0 to 1000000000", "the chance that a use is a connection's last, in 1000000000"),
     key("max-age", "1s to 30 days", "after what time a connection is replaced"),
     key("max-idle", "1s to 30 days", "after what time an idle connection above the wanted number is closed"),
     key("recycle-budget", "1 to 100", "how many connections of a server may be in replacement at once"),
-    key("discovery", "true or false", "whether servers are asked who else is there"),
-    key("discover-every", "1s to 1 day", "how often they are asked without a notice"),
+    key("discovery", "true or false", "whether the pool asks servers for the other servers of the cluster"),
+    key("discover-every", "1s to 1 day", "how often the pool asks them if no notice comes"),
     key("translate", "addresses", "which addresses to dial instead of discovered ones"),
     key("filter", "datacentres, racks, addresses", "which discovered servers are used"),
     key("local-datacentre", "a name", "the datacentre whose servers are used first"),
     key("local-rack", "a name; needs local-datacentre", "the rack whose servers are used first"),
     key("allow-remote", "true or false", "whether servers elsewhere are used when no local one can be"),
-    key("heartbeat-idle", "100ms to 1h", "after what silence a connection is asked for a sign of life"),
-    key("heartbeat-timeout", "1ms to 10min", "how long that sign may take"),
-    key("max-orphans", "1 to 32768", "how many unanswered streams of callers that left a connection may have"),
+    key("heartbeat-idle", "100ms to 1h", "how long a connection may be silent before the pool sends a heartbeat"),
+    key("heartbeat-timeout", "1ms to 10min", "how long the answer to a heartbeat may take"),
+    key("max-orphans", "1 to 32768", "how many orphans a connection may have: unanswered requests without a caller"),
     key("suspect-stay", "10ms to 5min", "the shortest time that a server stays suspect"),
     key("slow-start", "0 to 10min", "over what time a new or returned server gets its full share"),
     key("speculate-after", "off, p99 or 1ms to 1min", "when an idempotent request is sent a second time, elsewhere"),
-    key("speculate-budget", "0 to 100", "for how many requests in a hundred at most"),
+    key("speculate-budget", "0 to 100", "how many requests in a hundred may be sent a second time"),
     key("retry-budget", "0 to 100", "how many further tries there may be per hundred requests"),
     key("loan-warn", "1ms to 1 day", "after what time a loan is reported as overdue"),
-    key("drain-timeout", "0 to 1h", "how long loans may finish when the pool or a server goes"),
+    key("drain-timeout", "0 to 1h", "how long loans may finish when the pool drains or a server leaves"),
 ];
 
 /// Everything that is wrong with settings.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct SettingsError {
-    /// Key, and what is wrong with it.
+    /// Each wrong key, and what is wrong with it.
     pub wrong: Vec<(String, String)>,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for SettingsError {
     }
 }
 
-/// What a key may be.
+/// The range of a key, as text.
 pub fn allowed(name: &str) -> &'static str {
     KEYS.iter().find(|key| key.name == name).map_or("", |key| key.range)
 }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(Settings::default().check(), Ok(()));
     }
 
-    /// PL-61 PL-107: everything wrong is told at once, and nothing of it is used.
+    /// PL-61 PL-107: one error names everything that is wrong, and nothing of it is used.
     #[test]
     fn missing_key_refused_whole() {
         let settings = Settings {

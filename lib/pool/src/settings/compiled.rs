@@ -1,4 +1,5 @@
-//! Settings as a small binary dictionary: immutable, checksummed, made once and carried in a file or in the program itself.
+//! Settings as a small binary dictionary: immutable and checksummed, built once, and stored in a file or in the
+//! program.
 //!
 //! ```text
 //! "HFPL" | version u16 | length of the rest u32 | CRC-32 of the rest u32 | table
@@ -18,22 +19,22 @@ use super::{
 const MAGIC: &[u8; 4] = b"HFPL";
 const VERSION: u16 = 1;
 const HEADER: usize = 14;
-/// Tables within tables; no honest dictionary comes near it.
+/// The deepest nesting of tables; valid settings never come near it.
 const DEPTH_MAX: u32 = 16;
 
-/// Settings that were compiled, and the bytes they came from. Decoded once, read without a lock.
+/// Compiled settings and their bytes. They are decoded once and read without a lock.
 ///
 /// ```
-/// use honeyflow_pool::{Compiled, Provider, Settings};
+/// use honeyflow_pool::{CompiledSettings, Provider, Settings};
 ///
 /// let settings = Settings { tries: 2, ..Settings::default() };
-/// let bytes = Compiled::build(&settings).unwrap().bytes().to_vec();
+/// let bytes = CompiledSettings::build(&settings).unwrap().bytes().to_vec();
 ///
-/// let compiled = Compiled::shared(bytes.into()).unwrap();
+/// let compiled = CompiledSettings::shared(bytes.into()).unwrap();
 /// assert_eq!(compiled.settings().unwrap(), settings);
 /// ```
 #[derive(Clone)]
-pub struct Compiled {
+pub struct CompiledSettings {
     bytes: Bytes,
     settings: Arc<Settings>,
 }
@@ -44,28 +45,28 @@ enum Bytes {
     Embedded(&'static [u8]),
 }
 
-/// Why bytes are no settings.
+/// Why bytes cannot be decoded as settings.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompiledError {
-    #[error("these bytes are no compiled settings: make them anew")]
+    #[error("not compiled settings; compile them again")]
     NotOurs,
-    #[error("compiled settings of version {0} cannot be read here, which knows {VERSION}: make them anew")]
+    #[error("compiled settings have version {0}, this program reads version {VERSION}; compile them again")]
     Version(u16),
-    #[error("compiled settings are cut off or have grown: {found} bytes where {told} are told of; make them anew")]
+    #[error("compiled settings have a wrong length: {found} bytes instead of {told}; compile them again")]
     Length { told: usize, found: usize },
-    #[error("compiled settings are damaged: their checksum is {found:08x} and should be {told:08x}; make them anew")]
+    #[error("compiled settings are damaged: checksum {found:08x} instead of {told:08x}; compile them again")]
     Checksum { told: u32, found: u32 },
-    #[error("compiled settings are malformed at byte {at}: {what}; make them anew")]
+    #[error("compiled settings are malformed at byte {at}: {what}; compile them again")]
     Malformed { at: usize, what: &'static str },
     #[error(transparent)]
     Settings(#[from] SettingsError),
 }
 
-impl Compiled {
+impl CompiledSettings {
     /// # Errors
     /// What is wrong with the settings, or that they hold a function.
-    pub fn build(settings: &Settings) -> Result<Compiled, SettingsError> {
+    pub fn build(settings: &Settings) -> Result<CompiledSettings, SettingsError> {
         settings.check()?;
         let mut rest = Vec::with_capacity(2048);
         write_table(&mut rest, &settings.table()?);
@@ -75,27 +76,27 @@ impl Compiled {
         bytes.extend_from_slice(&count_of(rest.len()));
         bytes.extend_from_slice(&crc32fast::hash(&rest).to_le_bytes());
         bytes.extend_from_slice(&rest);
-        Ok(Compiled { bytes: Bytes::Shared(bytes.into()), settings: Arc::new(settings.clone()) })
+        Ok(CompiledSettings { bytes: Bytes::Shared(bytes.into()), settings: Arc::new(settings.clone()) })
     }
 
-    /// Of bytes that were read from somewhere.
+    /// Decodes bytes that were read at run time.
     ///
     /// # Errors
-    /// Whatever is wrong with them; nothing of them is used then.
-    pub fn shared(bytes: Arc<[u8]>) -> Result<Compiled, CompiledError> {
+    /// What is wrong with the bytes; then nothing of them is used.
+    pub fn shared(bytes: Arc<[u8]>) -> Result<CompiledSettings, CompiledError> {
         let settings = Arc::new(decode(&bytes)?);
-        Ok(Compiled { bytes: Bytes::Shared(bytes), settings })
+        Ok(CompiledSettings { bytes: Bytes::Shared(bytes), settings })
     }
 
-    /// Of bytes that are part of the program: `include_bytes!`.
+    /// Decodes bytes that are part of the program: `include_bytes!`.
     ///
     /// # Errors
-    /// Whatever is wrong with them; nothing of them is used then.
-    pub fn embedded(bytes: &'static [u8]) -> Result<Compiled, CompiledError> {
-        Ok(Compiled { bytes: Bytes::Embedded(bytes), settings: Arc::new(decode(bytes)?) })
+    /// What is wrong with the bytes; then nothing of them is used.
+    pub fn embedded(bytes: &'static [u8]) -> Result<CompiledSettings, CompiledError> {
+        Ok(CompiledSettings { bytes: Bytes::Embedded(bytes), settings: Arc::new(decode(bytes)?) })
     }
 
-    /// To be written to a file.
+    /// The encoded settings, for a file.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Shared(bytes) => bytes,
@@ -104,15 +105,18 @@ impl Compiled {
     }
 }
 
-impl Provider for Compiled {
+impl Provider for CompiledSettings {
     fn settings(&self) -> Result<Settings, SettingsError> {
         Ok((*self.settings).clone())
     }
 }
 
-impl fmt::Debug for Compiled {
+impl fmt::Debug for CompiledSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Compiled").field("bytes", &self.bytes().len()).field("settings", &self.settings).finish()
+        f.debug_struct("CompiledSettings")
+            .field("bytes", &self.bytes().len())
+            .field("settings", &self.settings)
+            .finish()
     }
 }
 
@@ -262,17 +266,17 @@ mod tests {
         bytes
     }
 
-    /// PL-60: each bit and each cut is noticed, and told for what it is.
+    /// PL-60: every flipped bit and every truncation gives the right error.
     #[test]
     fn pl_60_damaged_bytes_are_a_typed_error() {
-        let built = Compiled::build(&Settings::default()).unwrap();
+        let built = CompiledSettings::build(&Settings::default()).unwrap();
         let good = built.bytes();
         for at in 0..good.len() {
-            assert!(Compiled::shared(good[..at].into()).is_err(), "cut at {at}");
+            assert!(CompiledSettings::shared(good[..at].into()).is_err(), "cut at {at}");
             for bit in 0..8 {
                 let mut bad = good.to_vec();
                 bad[at] ^= 1 << bit;
-                let error = Compiled::shared(bad.into()).unwrap_err();
+                let error = CompiledSettings::shared(bad.into()).unwrap_err();
                 let right = match at {
                     0..4 => error == CompiledError::NotOurs,
                     4..6 => matches!(error, CompiledError::Version(_)),
@@ -283,12 +287,12 @@ mod tests {
             }
         }
         let longer = [good, b"x"].concat();
-        assert!(matches!(Compiled::shared(longer.into()), Err(CompiledError::Length { .. })));
+        assert!(matches!(CompiledSettings::shared(longer.into()), Err(CompiledError::Length { .. })));
     }
 
-    /// PL-60: a good checksum over nonsense is still nonsense.
+    /// PL-60: malformed content is refused even if its checksum is right.
     #[test]
-    fn pl_60_nonsense_with_a_good_checksum_is_a_typed_error() {
+    fn pl_60_malformed_content_with_a_good_checksum_is_a_typed_error() {
         let deep = [5_u8, 1, 0, 0, 0, 0, 0, 0, 0].repeat(200);
         let nonsense: [(&[u8], &str); 6] = [
             (&[], "it ends too early"),
@@ -299,18 +303,18 @@ mod tests {
             (&[0, 0, 0, 0, 7], "more bytes than settings"),
         ];
         for (rest, why) in nonsense {
-            let error = Compiled::shared(sealed(rest).into()).unwrap_err();
+            let error = CompiledSettings::shared(sealed(rest).into()).unwrap_err();
             assert!(matches!(&error, CompiledError::Malformed { what, .. } if *what == why), "{rest:?}: {error}");
         }
         let rest = [&[1, 0, 0, 0, 0, 0, 0, 0], deep.as_slice()].concat();
-        let error = Compiled::shared(sealed(&rest).into()).unwrap_err().to_string();
+        let error = CompiledSettings::shared(sealed(&rest).into()).unwrap_err().to_string();
         assert!(error.contains("too deep"), "{error}");
         let mut rest = Vec::new();
         write_table(
             &mut rest,
             &Table::from([("tries".to_owned(), Value::from(99)), ("tires".to_owned(), Value::from(1))]),
         );
-        let CompiledError::Settings(error) = Compiled::shared(sealed(&rest).into()).unwrap_err() else {
+        let CompiledError::Settings(error) = CompiledSettings::shared(sealed(&rest).into()).unwrap_err() else {
             panic!("not of the settings");
         };
         assert_eq!(error.wrong.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["tires", "tries"]);
@@ -320,7 +324,7 @@ mod tests {
     fn pl_60_a_function_cannot_be_compiled() {
         let mut settings = Settings::default();
         settings.filter.hook = Some(Arc::new(|_| true));
-        assert_eq!(Compiled::build(&settings).unwrap_err().wrong[0].0, "filter");
-        assert!(Compiled::build(&Settings { tries: 0, ..Settings::default() }).is_err());
+        assert_eq!(CompiledSettings::build(&settings).unwrap_err().wrong[0].0, "filter");
+        assert!(CompiledSettings::build(&Settings { tries: 0, ..Settings::default() }).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Settings to a table and back. There is one list of keys, so whatever holds a table gives the same settings.
+//! Converts settings to a table and back. All providers share this one list of keys, so they give the same settings.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,15 +9,15 @@ use super::{
 };
 
 impl Settings {
-    /// All keys that have a value, with the connector's tables beside them.
+    /// All keys that have a value, and the connector's tables.
     ///
     /// # Errors
-    /// If `translate` or `filter` hold a function: that is no data.
+    /// If `translate` or `filter` holds a function, which cannot be written to a table.
     pub fn table(&self) -> Result<Table, SettingsError> {
         let functions = [("translate", self.translate.hook.is_some()), ("filter", self.filter.hook.is_some())];
         let wrong = functions.iter().filter(|(_, is)| *is);
         let wrong: Vec<_> =
-            wrong.map(|(key, _)| ((*key).to_owned(), "is a function, which is no data".into())).collect();
+            wrong.map(|(key, _)| ((*key).to_owned(), "is a function, which cannot be stored".into())).collect();
         if !wrong.is_empty() {
             return Err(SettingsError { wrong });
         }
@@ -88,29 +88,29 @@ impl Settings {
         Ok(self.connector.clone().into_iter().chain(own).collect())
     }
 
-    /// Checked settings; keys that are not there have their defaults. A table under a name that is no key of the pool
-    /// belongs to the connector, which says later what it makes of it.
+    /// Reads and checks settings; missing keys have their defaults. A table whose name is not a key of the pool belongs
+    /// to the connector, which checks it later.
     ///
     /// # Errors
-    /// All that is wrong, also with keys that do not exist.
+    /// Everything that is wrong, including unknown keys.
     pub fn from_table(table: &Table) -> Result<Settings, SettingsError> {
-        let mut read = Read { settings: Settings::default(), wrong: Vec::new() };
+        let mut read = TableReader { settings: Settings::default(), wrong: Vec::new() };
         for (key, value) in table {
             read.key(key, value);
         }
-        let Read { settings, mut wrong } = read;
-        // What could not be read has its default now, so this finds nothing about it.
+        let TableReader { settings, mut wrong } = read;
+        // A key that could not be read has its default here, so the check does not report it again.
         wrong.extend(settings.check().err().into_iter().flat_map(|error| error.wrong));
         if wrong.is_empty() { Ok(settings) } else { Err(SettingsError { wrong }) }
     }
 }
 
-struct Read {
+struct TableReader {
     settings: Settings,
     wrong: Vec<(String, String)>,
 }
 
-impl Read {
+impl TableReader {
     fn key(&mut self, key: &str, value: &Value) {
         let s = &mut self.settings;
         let taken = match key {
@@ -183,7 +183,7 @@ impl Read {
     fn refused(&mut self, key: &str, value: &Value) {
         let default = Settings::default();
         let s = &mut self.settings;
-        // Not to be judged a second time by its value.
+        // Resets the key to its default, so that the check does not report it again.
         match key {
             "connections-per-server" => s.connections_per_server = None,
             "max-connections-per-server" => s.max_connections_per_server = None,
@@ -209,7 +209,7 @@ fn units_in(range: &str) -> bool {
         .is_some_and(|word| ["min", "h", "day", "days"].iter().any(|unit| word.ends_with(unit)))
 }
 
-/// What to say of a key that does not exist.
+/// The message for a key that does not exist.
 pub fn unknown(key: &str) -> String {
     let meant = nearest(key, KEYS.iter().map(|key| key.name));
     meant.map_or_else(|| "is no setting of a pool".to_owned(), |word| format!("is no setting; did you mean `{word}`?"))

@@ -1,18 +1,19 @@
-//! Where settings come from.
+//! Providers: where a pool gets its settings from.
 
 use std::{future::Future, pin::Pin};
 
 use super::{Settings, SettingsError};
 
-/// Gives a pool its settings: asked when it starts, then once a second and whenever [`Provider::changed`] ends.
+/// Gives a pool its settings. The pool asks at its start, then once a second and whenever [`Provider::changed`]
+/// completes.
 ///
-/// A plain [`Settings`] is one that never changes; [`Functions`] makes one of a function.
+/// A plain [`Settings`] is a provider that never changes; [`Functions`] turns a function into a provider.
 pub trait Provider: Send + Sync + 'static {
     /// # Errors
-    /// What is wrong with the settings as they are now; a running pool keeps the ones it has.
+    /// What is wrong with the current settings; a running pool keeps the ones it has.
     fn settings(&self) -> Result<Settings, SettingsError>;
 
-    /// Ends when there is something new, if the provider can tell.
+    /// Completes when the settings have changed, if the provider can tell.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::pending())
     }
@@ -34,7 +35,7 @@ impl<P: Provider + ?Sized> Provider for std::sync::Arc<P> {
     }
 }
 
-/// A function as provider.
+/// A function as a provider.
 ///
 /// ```
 /// use honeyflow_pool::{Functions, Provider, Settings};
@@ -50,9 +51,9 @@ impl<F: Fn() -> Result<Settings, SettingsError> + Send + Sync + 'static> Provide
     }
 }
 
-/// The settings as the pool goes by them: all of them, unless a test wants to see what happens if one key is not read.
+/// Applies a planted bug: resets one key to its default, as if the pool did not read it.
 #[cfg(feature = "planted")]
-pub(crate) fn heeded(mut settings: Settings) -> Settings {
+pub(crate) fn apply_planted_bug(mut settings: Settings) -> Settings {
     let Some(key) = honeyflow_runtime::planted::current().and_then(|plant| plant.strip_prefix("pool-ignores-")) else {
         return settings;
     };
@@ -69,6 +70,6 @@ pub(crate) fn heeded(mut settings: Settings) -> Settings {
 }
 
 #[cfg(not(feature = "planted"))]
-pub(crate) fn heeded(settings: Settings) -> Settings {
+pub(crate) fn apply_planted_bug(settings: Settings) -> Settings {
     settings
 }

@@ -1,4 +1,4 @@
-//! Settings as a section of the application's configuration file.
+//! Settings as a section of an application's configuration file.
 
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
@@ -8,9 +8,9 @@ use super::{
     table::{Table, Value, nearest},
 };
 
-/// A section that has been read and checked; a field of this type may stand in an application's own configuration.
+/// A section that has been read and checked. An application's own configuration may have a field of this type.
 ///
-/// Keys of the connector stand in a table below it.
+/// The connector's keys stand in tables below the section.
 ///
 /// ```
 /// use honeyflow_pool::{Provider, Section};
@@ -54,7 +54,7 @@ impl Section {
     /// The section `[name]` of a TOML text; `a.b` finds `[a.b]`.
     ///
     /// # Errors
-    /// All that is wrong with it, each with its line.
+    /// Everything that is wrong with it, each with its line.
     pub fn from_toml(text: &str, name: &str) -> Result<Section, SettingsError> {
         let file = DeTable::parse(text).map_err(|error| {
             let at = error.span().map_or(text.len(), |span| span.start);
@@ -88,10 +88,10 @@ impl Section {
         Err(SettingsError { wrong })
     }
 
-    /// The section as it would be written under `name`.
+    /// Writes the section as TOML under `name`.
     ///
     /// # Errors
-    /// If a connector's table holds what TOML cannot.
+    /// If a connector's table holds a value that TOML cannot express.
     pub fn to_toml(&self, name: &str) -> Result<String, SettingsError> {
         let nested = name.rsplit('.').fold(Value::Table(self.table.clone()), |inner, word| {
             Value::Table(Table::from([(word.to_owned(), inner)]))

@@ -1,13 +1,13 @@
-//! Settings as plain data: words and values, as files and compiled dictionaries hold them.
+//! Settings as plain data: keys and values, as files and compiled dictionaries hold them.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// Keys in kebab-case, each with its value.
+/// Keys in kebab-case with their values.
 pub type Table = BTreeMap<String, Value>;
 
-/// One value. Times are texts with a unit, `"200ms"`; fractions have no use here.
+/// One value. Times are texts with a unit, such as `"200ms"`; there are no fractions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -60,14 +60,14 @@ impl<T: Into<Value>> From<Vec<T>> for Value {
     }
 }
 
-/// The word that somebody who wrote `word` is most likely to have meant, if any comes close.
+/// The known word that is most similar to a misspelt `word`, if one is close enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (word.chars().count() / 2).clamp(1, 3);
     let far = |known: &&str| distance(word, known);
     known.into_iter().min_by_key(far).filter(|found| distance(word, found) <= most)
 }
 
-/// How many letters have to be changed, put in or taken out.
+/// The edit distance: how many letters to change, insert or delete.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

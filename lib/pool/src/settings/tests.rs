@@ -1,4 +1,4 @@
-//! The three providers against each other, and what is said of what they cannot read.
+//! Compares the three providers with each other, and checks their error messages.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Settings of random bits, each key within its range.
+/// Makes settings from random bits, each key within its range.
 fn settings(bits: &[u64]) -> Settings {
     let mut bits = bits.iter().copied().cycle();
     let mut draw = |least: u64, most: u64| least + bits.next().unwrap_or(0) % (most - least + 1);
@@ -89,21 +89,21 @@ proptest! {
         prop_assert_eq!(settings.check(), Ok(()));
         let functions = { let settings = settings.clone(); Functions(move || Ok(settings.clone())) };
         prop_assert_eq!(&functions.settings().unwrap(), &settings);
-        let built = Compiled::build(&settings).unwrap();
-        let compiled = Compiled::shared(built.bytes().into()).unwrap();
+        let built = CompiledSettings::build(&settings).unwrap();
+        let compiled = CompiledSettings::shared(built.bytes().into()).unwrap();
         prop_assert_eq!(&compiled.settings().unwrap(), &settings);
-        let again = Compiled::build(&compiled.settings().unwrap()).unwrap();
+        let again = CompiledSettings::build(&compiled.settings().unwrap()).unwrap();
         prop_assert_eq!(again.bytes(), built.bytes());
         let text = Section::try_from(&settings).unwrap().to_toml("app.pool").unwrap();
         let section = Section::from_toml(&text, "app.pool").unwrap();
         prop_assert_eq!(&section.settings().unwrap(), &settings);
     }
 
-    /// PL-60: whatever the bytes, and also with a checksum that fits.
+    /// PL-60: random bytes never cause a panic, also with a right checksum.
     #[test]
     fn pl_60_no_bytes_make_it_panic(noise in prop::collection::vec(any::<u8>(), 0..200), at in any::<prop::sample::Index>()) {
-        let _ = Compiled::shared(noise.clone().into());
-        let mut bytes = Compiled::build(&Settings::default()).unwrap().bytes().to_vec();
+        let _ = CompiledSettings::shared(noise.clone().into());
+        let mut bytes = CompiledSettings::build(&Settings::default()).unwrap().bytes().to_vec();
         let place = at.index(bytes.len());
         for (byte, noise) in bytes[place..].iter_mut().zip(&noise) {
             *byte = *noise;
@@ -112,7 +112,7 @@ proptest! {
             let checksum = crc32fast::hash(rest).to_le_bytes();
             bytes[10..14].copy_from_slice(&checksum);
         }
-        let _ = Compiled::shared(bytes.into());
+        let _ = CompiledSettings::shared(bytes.into());
     }
 }
 
@@ -123,7 +123,7 @@ fn wrong(text: &str) -> Vec<String> {
 
 /// PL-60
 #[test]
-fn pl_60_everything_wrong_with_a_section_is_told_with_its_line() {
+fn pl_60_an_error_names_everything_wrong_with_a_section_and_the_line() {
     let text = "x = 1\n[pool]\ntires = 3\ntries = 99\ndeadline = 5\nmax-age = \"5 s\"\nport = -1\nmode = \"share\"\n\
         filter = { rack = [] }\nservers = [1]\nslow-start = 1.5\n";
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Times as people write them: a whole number and a unit.
+//! Reads and writes times in the form that people write: a whole number and a unit.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub fn time(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
 
-/// With the largest unit that loses nothing.
+/// Writes a time with the largest unit that is exact.
 pub fn time_text(time: Duration) -> String {
     let nanos = time.as_nanos();
     let fits = UNITS.iter().find(|(_, factor)| nanos > 0 && nanos.is_multiple_of(*factor));

@@ -1,4 +1,5 @@
-//! Who is there: asks any server for the others, over a connection of its own, and listens to what it says meanwhile.
+//! Discovery: asks one server for all servers of the cluster, over a separate connection, and listens for notices on
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,11 +26,11 @@ use crate::{
 const NEXT_AFTER: Duration = Duration::from_secs(2);
 const DEBOUNCE: Duration = Duration::from_secs(1);
 const NOTICES_MAX: usize = 20;
-/// How often names are looked up when nobody is asked who is there.
+/// How often names are looked up when discovery is off.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
-/// A round that takes longer makes way for one that somebody asks for.
+/// A round that takes longer is given up if an operator asks for a new one.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
-/// How long an answer may take.
+/// How long a server may take to answer in a round.
 const ROUND_WITHIN: Duration = Duration::from_secs(5);
 
 pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
@@ -37,18 +38,18 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
     let mut names = Names::default();
     loop {
         super::fail_point("pool-discovery-panics");
-        if !shared.enter(|core, _| core.state().looks()).unwrap_or(false) {
+        if !shared.enter(|core, _| core.state().allows_discovery()).unwrap_or(false) {
             shared.signals.discovery.notified().await;
             continue;
         }
         let whole = !shared.settings.load().discovery;
         let seeds = resolve(&shared, &mut names).await;
-        shared.name_error.store(Arc::new(names.trouble()));
+        shared.name_error.store(Arc::new(names.errors()));
         let now = shared.now();
         shared.enter(|core, effects| core.seeds(&seeds, whole, now, effects));
         if whole {
             let every = shared.settings.load().discover_every.min(LOOK_UP_EVERY);
-            let every = if names.trouble().is_some() { every.min(NEXT_AFTER) } else { every };
+            let every = if names.errors().is_some() { every.min(NEXT_AFTER) } else { every };
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
                 () = shared.signals.refresh.notified() => {}
@@ -57,8 +58,8 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
             continue;
         }
         turn = turn.wrapping_add(1);
-        let mut ask = shared.enter(|core, _| core.askable(turn)).unwrap_or_default();
-        // When none of those it knew answers, the beginning is tried again.
+        let mut ask = shared.enter(|core, _| core.discovery_candidates(turn)).unwrap_or_default();
+        // The configured servers come last, for the case that no known server answers.
         ask.extend(
             seeds
                 .into_iter()
@@ -69,14 +70,14 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
         for server in ask {
             let begun = Instant::now();
             match listen(&shared, &server).await {
-                Ended::NotHeard(error) => {
+                ListenEnd::NoRound(error) => {
                     shared.enter(|core, _| core.counters_mut().rounds_failed += 1);
                     shared.discovery_error.store(Arc::new(Some(error.into())));
                     continue;
                 }
-                // One that answers and hangs up would be dialled without a pause.
-                Ended::Lost => wait = (begun.elapsed() < NEXT_AFTER).then(|| spread(&shared, NEXT_AFTER)),
-                Ended::Obsolete => wait = None,
+                // Without this wait, a server that answers and hangs up would be redialled without a pause.
+                ListenEnd::Lost => wait = (begun.elapsed() < NEXT_AFTER).then(|| spread(&shared, NEXT_AFTER)),
+                ListenEnd::Obsolete => wait = None,
             }
             break;
         }
@@ -90,17 +91,17 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
     }
 }
 
-enum Ended {
-    /// No round on this server.
-    NotHeard(String),
-    /// The connection went after at least one good round.
+enum ListenEnd {
+    /// No round succeeded on this server.
+    NoRound(String),
+    /// The connection ended after at least one successful round.
     Lost,
-    /// Another server is to be asked, or the pool looks no more.
+    /// Another server must be asked, or discovery must stop.
     Obsolete,
 }
 
-/// What configured names led to. One that cannot be looked up now leads where it led before: a name server that is away
-/// takes nobody's servers from him.
+/// The addresses of the configured names. A name that cannot be looked up now keeps its last addresses, so that a DNS
+/// outage removes no server.
 #[derive(Default)]
 struct Names(BTreeMap<String, Name>);
 
@@ -111,11 +112,11 @@ struct Name {
 }
 
 impl Names {
-    /// True: what is wrong with it is new.
+    /// Stores the result of a look-up. Returns true if it failed with a new error.
     fn learn(&mut self, name: &str, looked_up: Result<Vec<SocketAddr>, String>) -> bool {
         let known = self.0.entry(name.to_owned()).or_default();
         let (addresses, error) = match looked_up {
-            Ok(found) if found.is_empty() => (None, Some("there is no address under it".to_owned())),
+            Ok(found) if found.is_empty() => (None, Some("the name has no address".to_owned())),
             Ok(found) => (Some(found), None),
             Err(error) => (None, Some(error)),
         };
@@ -131,7 +132,7 @@ impl Names {
         self.0.values().flat_map(|name| name.addresses.iter().copied())
     }
 
-    fn trouble(&self) -> Option<Arc<str>> {
+    fn errors(&self) -> Option<Arc<str>> {
         let wrong = self.0.iter().filter_map(|(name, known)| Some((name, known.error.as_ref()?)));
         let said: Vec<String> = wrong.map(|(name, error)| format!("{name} cannot be looked up: {error}")).collect();
         (!said.is_empty()).then(|| said.join("; ").into())
@@ -146,7 +147,7 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
         let found: BTreeSet<SocketAddr> = names.addresses().map(|address| settings.translate.apply(address)).collect();
         found.into_iter().map(Server::at).collect()
     };
-    // All at once, and each is used when it is known: one that is not answered takes nothing of the others' time.
+    // All names are looked up at once and each result is used when it comes, so a slow name does not delay the others.
     let so_far = |names: &Names| {
         let (seeds, now) = (led(names), shared.now());
         shared.enter(|core, effects| core.seeds(&seeds, false, now, effects));
@@ -169,7 +170,7 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
         };
         if names.learn(&seed, looked_up) {
             let error = names.0.get(&seed).and_then(|name| name.error.as_deref()).unwrap_or_default();
-            tracing::warn!(pool = settings.name, seed, error, "a configured server has no address now");
+            tracing::warn!(pool = settings.name, seed, error, "cannot look up a configured server");
         }
         if !asked.is_empty() {
             so_far(names);
@@ -187,58 +188,58 @@ async fn look_up<C: Connector>(shared: Arc<Shared<C>>, name: String) -> (String,
     (name, looked_up)
 }
 
-/// Rounds over one connection, for as long as it lasts and the pool looks.
-async fn listen<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Ended {
-    // Said before the state is looked at: a drain that finds nobody listening then has told everybody.
-    let _listening = Listening::begin(shared);
+/// Makes rounds over one connection, until it ends or discovery must stop.
+async fn listen<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> ListenEnd {
+    // Set before the state is checked: a drain that sees the flag unset then knows that discovery will see its state.
+    let _listening = ListeningGuard::begin(shared);
     let connection = tokio::select! {
         biased;
-        () = looks_no_more(shared) => return Ended::Obsolete,
+        () = discovery_stopped(shared) => return ListenEnd::Obsolete,
         connected = connect(shared, server) => match connected {
             Ok(connection) => connection,
-            Err(why) => return Ended::NotHeard(why),
+            Err(why) => return ListenEnd::NoRound(why),
         },
     };
     let ended = tokio::select! {
         biased;
-        () = looks_no_more(shared) => Ended::Obsolete,
+        () = discovery_stopped(shared) => ListenEnd::Obsolete,
         ended = rounds(shared, server, &connection) => ended,
     };
     let by = Instant::now() + Duration::from_millis(500);
     let _ = tokio::time::timeout_at(by, connection.close(by)).await;
-    shared.let_go(&connection);
+    shared.count_wrong_answers(&connection);
     ended
 }
 
-/// Whoever waits for the last socket hears of this one's end.
-struct Listening<'a, C: Connector>(&'a Shared<C>);
+/// Marks that discovery has a socket. When dropped, it wakes the drain that waits until all sockets are closed.
+struct ListeningGuard<'a, C: Connector>(&'a Shared<C>);
 
-impl<'a, C: Connector> Listening<'a, C> {
-    fn begin(shared: &'a Shared<C>) -> Listening<'a, C> {
+impl<'a, C: Connector> ListeningGuard<'a, C> {
+    fn begin(shared: &'a Shared<C>) -> ListeningGuard<'a, C> {
         shared.listening.store(true, Ordering::SeqCst);
-        Listening(shared)
+        ListeningGuard(shared)
     }
 }
 
-impl<C: Connector> Drop for Listening<'_, C> {
+impl<C: Connector> Drop for ListeningGuard<'_, C> {
     fn drop(&mut self) {
         self.0.listening.store(false, Ordering::SeqCst);
         self.0.signals.waiting.notify_waiters();
     }
 }
 
-async fn looks_no_more<C: Connector>(shared: &Arc<Shared<C>>) {
+async fn discovery_stopped<C: Connector>(shared: &Arc<Shared<C>>) {
     loop {
         let changed = shared.signals.state.notified();
-        if !shared.enter(|core, _| core.state().looks()).unwrap_or(false) {
+        if !shared.enter(|core, _| core.state().allows_discovery()).unwrap_or(false) {
             return;
         }
         changed.await;
     }
 }
 
-/// Somebody wants a round now, and this one has had time enough.
-async fn replaced<C: Connector>(shared: &Arc<Shared<C>>) {
+/// Completes when an operator asks for a round and the current one has run for at least [`HANGS_AFTER`].
+async fn refresh_requested<C: Connector>(shared: &Arc<Shared<C>>) {
     tokio::time::sleep(HANGS_AFTER).await;
     shared.signals.refresh.notified().await;
 }
@@ -251,12 +252,12 @@ async fn connect<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Resu
     }
     let connected = tokio::select! {
         connected = timeout(limits.tcp + limits.ready, shared.connector.connect(server, limits)) => connected,
-        () = replaced(shared) => return Err(format!("{server} hung in a round")),
+        () = refresh_requested(shared) => return Err(format!("{server} did not finish a discovery round in time")),
     };
     match connected {
         Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => {
-            let failed = super::open::failure(&shared.connector, &error);
+            let failed = super::reconcile::failure(&shared.connector, &error);
             if failed.kind == Kind::Login {
                 let now = shared.now();
                 shared.enter(|core, effects| core.login_refused(server.address, &failed, now, effects));
@@ -267,39 +268,39 @@ async fn connect<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Resu
     }
 }
 
-async fn rounds<C: Connector>(shared: &Arc<Shared<C>>, server: &Server, connection: &C::Connection) -> Ended {
+async fn rounds<C: Connector>(shared: &Arc<Shared<C>>, server: &Server, connection: &C::Connection) -> ListenEnd {
     let mut notices = match timeout(ROUND_WITHIN, shared.connector.watch(connection)).await {
         Ok(Ok(notices)) => notices,
-        Ok(Err(error)) => return Ended::NotHeard(about(server, &super::open::chain(&error))),
-        Err(_) => return Ended::NotHeard(format!("{server} did not register for notices in time")),
+        Ok(Err(error)) => return ListenEnd::NoRound(about(server, &super::reconcile::chain(&error))),
+        Err(_) => return ListenEnd::NoRound(format!("{server} did not register for notices in time")),
     };
     let mut heard = false;
     loop {
         let change = match round(shared, server, connection).await {
             Ok(change) => change,
-            Err(_) if heard => return Ended::Lost,
-            Err(error) => return Ended::NotHeard(error),
+            Err(_) if heard => return ListenEnd::Lost,
+            Err(error) => return ListenEnd::NoRound(error),
         };
         heard = true;
         let again = if change.absent.is_empty() { poll_after(shared) } else { NEXT_AFTER };
         tokio::select! {
             () = tokio::time::sleep(again) => {
-                // The second opinion comes from another, if there is one.
+                // A server is absent: ask another server before it is removed.
                 if !change.absent.is_empty() {
-                    return Ended::Obsolete;
+                    return ListenEnd::Obsolete;
                 }
             }
-            () = connection.closed() => return Ended::Lost,
-            () = connection.takes_no_more() => return Ended::Lost,
+            () = connection.closed() => return ListenEnd::Lost,
+            () = connection.takes_no_more() => return ListenEnd::Lost,
             () = shared.signals.refresh.notified() => {}
             () = shared.signals.discovery.notified() => {
                 if !shared.settings.load().discovery {
-                    return Ended::Obsolete;
+                    return ListenEnd::Obsolete;
                 }
             }
-            told = hear(shared, &mut notices) => {
+            told = collect_notices(shared, &mut notices) => {
                 if !told {
-                    return Ended::Lost;
+                    return ListenEnd::Lost;
                 }
             }
         }
@@ -310,7 +311,7 @@ fn poll_after<C: Connector>(shared: &Arc<Shared<C>>) -> Duration {
     spread(shared, shared.settings.load().discover_every)
 }
 
-/// A tenth more or less.
+/// Varies a time by up to a tenth, up or down.
 fn spread<C: Connector>(shared: &Shared<C>, time: Duration) -> Duration {
     time.mul_f64(0.9 + (shared.now().0 % 2000) as f64 / 10_000.0)
 }
@@ -322,16 +323,16 @@ async fn round<C: Connector>(
 ) -> Result<RingChange, String> {
     let answer = tokio::select! {
         answer = timeout(ROUND_WITHIN, shared.connector.discover(connection)) => answer,
-        () = replaced(shared) => return Err(format!("{server} hung in a round")),
+        () = refresh_requested(shared) => return Err(format!("{server} did not finish a discovery round in time")),
     };
     let found = match answer {
         Ok(Ok(found)) if !found.is_empty() => found,
         Ok(Ok(_)) => return Err(format!("{server} named no servers, not even itself")),
-        Ok(Err(error)) => return Err(about(server, &super::open::chain(&error))),
-        Err(_) => return Err(format!("{server} did not say in time who is there")),
+        Ok(Err(error)) => return Err(about(server, &super::reconcile::chain(&error))),
+        Err(_) => return Err(format!("{server} did not answer a discovery request in time")),
     };
     let settings = shared.settings.load_full();
-    // What answers names itself as it was dialled, if it does not know better: that is translated already.
+    // A server may report itself under the address that we dialled, which is translated already.
     let itself = found.iter().position(|found| found.address == server.address);
     let found: Vec<Server> = found
         .into_iter()
@@ -351,14 +352,14 @@ async fn round<C: Connector>(
     Ok(change.unwrap_or_default())
 }
 
-/// Gathers notices for a moment. True if a round is due, false if nothing more will come.
-async fn hear<C: Connector>(shared: &Arc<Shared<C>>, notices: &mut mpsc::Receiver<Notice>) -> bool {
+/// Collects notices for up to one second. Returns true if a round is due, false if the channel is closed.
+async fn collect_notices<C: Connector>(shared: &Arc<Shared<C>>, notices: &mut mpsc::Receiver<Notice>) -> bool {
     let Some(first) = notices.recv().await else { return false };
     let until = Instant::now() + DEBOUNCE;
     let mut next = Some(first);
     let mut gathered = 0;
     while let Some(notice) = next {
-        take_note(shared, &notice);
+        handle_notice(shared, &notice);
         gathered += 1;
         if gathered >= NOTICES_MAX {
             break;
@@ -368,15 +369,15 @@ async fn hear<C: Connector>(shared: &Arc<Shared<C>>, notices: &mut mpsc::Receive
     true
 }
 
-fn take_note<C: Connector>(shared: &Arc<Shared<C>>, notice: &Notice) {
+fn handle_notice<C: Connector>(shared: &Arc<Shared<C>>, notice: &Notice) {
     let now = shared.now();
     let translated = |address: &SocketAddr| shared.settings.load().translate.apply(*address);
     shared.enter(|core, effects| {
         core.counters_mut().notices += 1;
         match notice {
             Notice::Up(address) | Notice::Added(address) => core.hurry(translated(address), now, effects),
-            Notice::Down(address) => core.doubt(translated(address), now, effects),
-            Notice::Removed(address) => core.removed_said(translated(address)),
+            Notice::Down(address) => core.on_down_notice(translated(address), now, effects),
+            Notice::Removed(address) => core.on_removed_notice(translated(address)),
             Notice::Moved(_) | Notice::Schema => {}
         }
     });
@@ -386,23 +387,23 @@ fn take_note<C: Connector>(shared: &Arc<Shared<C>>, notice: &Notice) {
 mod tests {
     use super::*;
 
-    /// PL-10: a name that cannot be looked up for a while leads where it led, and that is told; one that leads elsewhere
-    /// is followed.
+    /// PL-10: a name that cannot be looked up keeps its addresses, and the error is reported once; a name with new
+    /// addresses replaces them.
     #[test]
     fn pl_10_a_name_that_fails_keeps_its_servers() {
         let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 9042));
         let mut names = Names::default();
-        assert!(names.learn("db:9042", Err("no such host".to_owned())), "said once");
-        assert!(!names.learn("db:9042", Err("no such host".to_owned())), "not with every look");
+        assert!(names.learn("db:9042", Err("no such host".to_owned())), "the first error is new");
+        assert!(!names.learn("db:9042", Err("no such host".to_owned())), "the same error is not");
         assert_eq!(names.addresses().count(), 0);
         assert!(!names.learn("db:9042", Ok(vec![address(1), address(2)])));
-        assert_eq!((names.addresses().count(), names.trouble()), (2, None));
+        assert_eq!((names.addresses().count(), names.errors()), (2, None));
         for failed in [Err("try again".to_owned()), Ok(Vec::new())] {
             assert!(names.learn("db:9042", failed));
             assert_eq!(names.addresses().collect::<Vec<_>>(), [address(1), address(2)]);
-            assert!(names.trouble().is_some_and(|said| said.starts_with("db:9042 cannot be looked up")));
+            assert!(names.errors().is_some_and(|said| said.starts_with("db:9042 cannot be looked up")));
         }
         names.learn("db:9042", Ok(vec![address(3)]));
-        assert_eq!((names.addresses().collect::<Vec<_>>(), names.trouble()), (vec![address(3)], None));
+        assert_eq!((names.addresses().collect::<Vec<_>>(), names.errors()), (vec![address(3)], None));
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines, looked at when the earliest is due.
+//! The expiry task: sleeps until the earliest deadline, then lets the core end what is due.
 
 use std::sync::Arc;
 

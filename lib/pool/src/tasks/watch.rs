@@ -1,4 +1,4 @@
-//! One task per connection: notices its end, and asks for a sign of life when it has been silent for long.
+//! Watches each connection in a separate task: notices its end, and sends a heartbeat when it was silent for too long.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::{task::JoinSet, time::Instant};
 use crate::{
     connect::{Connection, Connector},
     core::{Ending, Key},
-    shared::{Borrowed, Entry, Shared},
+    shared::{Entry, ProbeLoan, Shared},
 };
 
 pub async fn run<C: Connector>(shared: Arc<Shared<C>>) {
@@ -43,22 +43,22 @@ async fn watch<C: Connector>(shared: Arc<Shared<C>>, key: Key, entry: Arc<Entry<
     let why = tokio::select! {
         biased;
         () = entry.connection.closed() => closed(),
-        // Before the heartbeat: it may have failed for no other reason.
+        // Checked before the heartbeat, which may have failed only because of the goodbye.
         () = entry.connection.takes_no_more() => {
             let now = shared.now();
-            shared.enter(|core, effects| core.goes(key, now, effects));
-            // It gives no signs of life any more; whoever waits for an answer has a deadline.
+            shared.enter(|core, effects| core.on_goodbye(key, now, effects));
+            // No more heartbeats after a goodbye; each request that is still in flight has its own deadline.
             entry.connection.closed().await;
             closed()
         }
         why = heartbeat(&shared, key, &entry) => why,
     };
-    // What is in flight on it must not keep the socket.
+    // Removes the connection also if requests are in flight, so that they do not keep the socket open.
     let now = shared.now();
     shared.enter(|core, effects| core.died(key, &why, now, effects));
 }
 
-/// Ends when a sign of life was missing.
+/// Sends heartbeats. Completes with the reason when one was not answered.
 async fn heartbeat<C: Connector>(shared: &Arc<Shared<C>>, key: Key, entry: &Arc<Entry<C>>) -> String {
     let mut silent_since = Instant::now();
     loop {
@@ -69,17 +69,17 @@ async fn heartbeat<C: Connector>(shared: &Arc<Shared<C>>, key: Key, entry: &Arc<
         silent_since = entry.connection.last_read().unwrap_or(silent_since).max(silent_since);
         let due = silent_since + idle;
         if due > Instant::now() {
-            // Settings may change meanwhile: look now and then.
+            // The settings may change meanwhile: check at least once a second.
             tokio::time::sleep_until(due.min(Instant::now() + Duration::from_secs(1))).await;
             continue;
         }
         let now = shared.now();
         let alive = if entry.exclusive {
             match shared.enter(|core, effects| core.borrow(key, now, effects)).flatten() {
-                // On loan: its deadline watches over it.
+                // The connection is on loan, and the loan's deadline applies.
                 None => true,
                 Some(lent) => {
-                    let borrowed = Borrowed { shared: shared.clone(), lent, ending: Ending::Discarded };
+                    let borrowed = ProbeLoan { shared: shared.clone(), lent, ending: Ending::Discarded };
                     borrowed.probe(within).await
                 }
             }
@@ -88,11 +88,11 @@ async fn heartbeat<C: Connector>(shared: &Arc<Shared<C>>, key: Key, entry: &Arc<
             tokio::time::timeout_at(by, entry.connection.probe(by)).await.unwrap_or(false)
         };
         if !alive && !entry.connection.takes_more() {
-            // No question of life: whoever listens for that hears of it in a moment.
+            // The server has said goodbye; `watch` notices that next.
             return std::future::pending().await;
         }
         if !alive {
-            return format!("{} gave no sign of life within {within:?}", entry.server);
+            return format!("{} did not answer a heartbeat within {within:?}", entry.server);
         }
         silent_since = Instant::now();
     }

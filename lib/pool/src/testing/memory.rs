@@ -1,5 +1,5 @@
-//! A cluster in memory: servers that can be stopped, slowed and made silent, and count what reaches them. There are no
-//! sockets, so it goes by tokio's clock alone, also by a stopped one.
+//! A cluster in memory: servers that can be stopped, slowed and made silent, and that count what reaches them. There
+//! are no sockets, so it depends only on tokio's clock, which may be paused.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use super::Rig;
 use crate::{
     clock::TokioClock,
     connect::{Connection, Connector, Limits, Notice, Verdict},
-    error::{Executed, Kind},
+    error::{Execution, Kind},
     loan::Loan,
     pool::Pool,
     server::Server,
@@ -30,7 +30,7 @@ use crate::{
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryError {
-    #[error("nobody listens there")]
+    #[error("connection refused")]
     Unreachable,
     #[error("the connection is gone")]
     Gone,
@@ -40,11 +40,11 @@ pub enum MemoryError {
     Overloaded,
 }
 
-/// What a server does, and what has reached it.
+/// A server: how it behaves, and counters of what has reached it.
 #[derive(Debug, Default)]
 pub struct Host {
     behaviour: Mutex<Behaviour>,
-    /// Odd while it is down; every other number is another life.
+    /// The number of its start: even while it is up, odd while it is down.
     life: watch::Sender<u64>,
     silent: watch::Sender<bool>,
     goodbyes: watch::Sender<u64>,
@@ -77,32 +77,32 @@ impl Host {
         self.life.send_modify(|life| *life += 2 - *life % 2);
     }
 
-    /// How long an answer takes.
+    /// Sets how long an answer takes.
     pub fn delay(&self, delay: Duration) {
         self.behaviour().delay = delay;
     }
 
-    /// How long it takes to accept a connection.
+    /// Sets how long it takes to accept a connection.
     pub fn delay_connects(&self, delay: Duration) {
         self.behaviour().connect = delay;
     }
 
-    /// Every so-manieth request is answered with an error; 0: none.
+    /// Answers every `requests`-th request with an error; 0 answers none so.
     pub fn overloaded_every(&self, requests: usize) {
         self.behaviour().overloaded_every = requests;
     }
 
-    /// It accepts and reads, and says nothing.
+    /// While silent, the server accepts and reads, and answers nothing.
     pub fn silent(&self, silent: bool) {
         self.silent.send_replace(silent);
     }
 
-    /// What is under way on its connections is answered, and nothing new is taken there.
+    /// Says goodbye on all current connections: requests in flight are answered, and new ones are refused there.
     pub fn say_goodbye(&self) {
         self.goodbyes.send_modify(|goodbyes| *goodbyes += 1);
     }
 
-    /// What it says when asked who is there.
+    /// Sets its answer to discovery.
     pub fn knows(&self, cluster: &[Server]) {
         self.behaviour().knows = cluster.to_vec();
     }
@@ -111,12 +111,12 @@ impl Host {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Connections that were ever accepted.
+    /// The number of connections that it has ever accepted.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Requests that have reached it, answered or not.
+    /// The number of requests that have reached it, answered or not.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -129,7 +129,7 @@ impl Host {
         self.probed.load(Ordering::SeqCst)
     }
 
-    /// How often it was asked who is there.
+    /// The number of discovery requests that have reached it.
     pub fn asked_who(&self) -> usize {
         self.asked_who.load(Ordering::SeqCst)
     }
@@ -139,19 +139,19 @@ impl Host {
     }
 }
 
-/// The servers, by address; also the connector, since it knows them all.
+/// The servers, by address. It is also the connector, since it knows them all.
 #[derive(Clone, Debug)]
 pub struct Memory {
     hosts: Arc<BTreeMap<SocketAddr, Arc<Host>>>,
     streams: u32,
-    /// Connects under way by this pool, and the most there ever were.
+    /// The connects in progress of this pool, and the most there ever were.
     under_way: Arc<(AtomicUsize, AtomicUsize)>,
     limits: Arc<Mutex<Option<Limits>>>,
     names: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl Memory {
-    /// So many servers, whose connections carry so many requests at once.
+    /// A cluster of `servers` servers, whose connections carry `streams` requests at once.
     pub fn new(servers: usize, streams: u32) -> Memory {
         let hosts = (0..servers).map(|at| (address(at), Arc::new(Host::default())));
         Memory {
@@ -170,32 +170,32 @@ impl Memory {
     }
 
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such server.
     pub fn host(&self, at: usize) -> &Arc<Host> {
         &self.hosts[&address(at)]
     }
 
-    /// The most connects that this pool ever had under way at once.
+    /// The most connects that this pool ever had in progress at once.
     pub fn connecting_max(&self) -> usize {
         self.under_way.1.load(Ordering::SeqCst)
     }
 
-    /// What the pool said last.
+    /// The limits that the pool passed to the last connect.
     pub fn limits(&self) -> Option<Limits> {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this name with its port leads to that server; until then it leads nowhere.
+    /// Makes this name with its port resolve to that server. Before this call its look-up fails.
     pub fn lead(&self, name: &str, at: usize) {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), at);
     }
 
-    /// From now on nobody says where this name leads.
+    /// Makes the look-up of this name hang.
     pub fn lose(&self, name: &str) {
-        self.lead(name, NOBODY_SAYS);
+        self.lead(name, LOOK_UP_HANGS);
     }
 
-    /// A pool on these servers that goes by tokio's clock.
+    /// Starts a pool on these servers that uses tokio's clock.
     ///
     /// # Errors
     /// What is wrong with the settings.
@@ -204,7 +204,7 @@ impl Memory {
     }
 }
 
-const NOBODY_SAYS: usize = usize::MAX;
+const LOOK_UP_HANGS: usize = usize::MAX;
 
 fn address(at: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1 + u16::try_from(at).expect("few servers")))
@@ -220,9 +220,9 @@ pub struct Link {
 #[derive(Debug)]
 struct Wire {
     host: Arc<Host>,
-    /// The server's life that it belongs to.
+    /// The start of the server that it belongs to.
     life: u64,
-    /// How often it had said goodbye to others.
+    /// How often the server had said goodbye when the connection was opened.
     goodbyes: u64,
     closed: watch::Sender<bool>,
 }
@@ -291,16 +291,16 @@ impl Wire {
 }
 
 impl Link {
-    /// One exchange outside of any pool.
+    /// Makes one exchange outside of any pool.
     ///
     /// # Errors
-    /// As the word says: `refuse` and `overloaded` are errors, `hang` is never answered, anything else is said back.
+    /// The word decides: `refuse` and `overloaded` give errors, `hang` is never answered, any other word is sent back.
     pub async fn ask(&self, word: &str) -> Result<String, MemoryError> {
         self.wire.ask(word).await
     }
 }
 
-/// As a transport does it: under way until the answer has come, whoever still waits for it.
+/// Sends a word like a transport does: the request is in flight until its answer has come, even if the caller has gone.
 ///
 /// # Errors
 /// See [`Link::ask`].
@@ -357,10 +357,10 @@ impl Connection for Link {
     }
 }
 
-/// A connect under way, however it ends.
-struct UnderWay<'a>(&'a AtomicUsize);
+/// Counts a connect in progress, and ends the count however it ends.
+struct ConnectCount<'a>(&'a AtomicUsize);
 
-impl Drop for UnderWay<'_> {
+impl Drop for ConnectCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -375,7 +375,7 @@ impl Connector for Memory {
         let host = self.hosts.get(&to.address).ok_or(MemoryError::Unreachable)?;
         let (now, most) = (&self.under_way.0, &self.under_way.1);
         let count = now.fetch_add(1, Ordering::SeqCst) + 1;
-        let _under_way = UnderWay(now);
+        let _count = ConnectCount(now);
         most.fetch_max(count, Ordering::SeqCst);
         let delay = host.behaviour().connect;
         tokio::time::timeout(limits.tcp, tokio::time::sleep(delay)).await.map_err(|_| MemoryError::Unreachable)?;
@@ -394,7 +394,7 @@ impl Connector for Memory {
     async fn watch(&self, on: &Link) -> Result<mpsc::Receiver<Notice>, MemoryError> {
         let (sender, receiver) = mpsc::channel(1);
         let wire = on.wire.clone();
-        // Open for as long as the connection is.
+        // The channel stays open for as long as the connection.
         tokio::spawn(async move {
             wire.gone().await;
             drop(sender);
@@ -410,7 +410,7 @@ impl Connector for Memory {
 
     async fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         let led = self.names.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
-        if led == Some(NOBODY_SAYS) {
+        if led == Some(LOOK_UP_HANGS) {
             std::future::pending::<()>().await;
         }
         led.map(|at| vec![address(at)]).ok_or_else(|| io::Error::other("no such name"))
@@ -422,17 +422,17 @@ impl Connector for Memory {
             MemoryError::Gone => Verdict::lost(),
             MemoryError::Refused => Verdict::refused(42),
             MemoryError::Overloaded => {
-                Verdict { kind: Kind::Server(0x1001), executed: Executed::No, ..Verdict::lost() }
+                Verdict { kind: Kind::Server(0x1001), executed: Execution::No, ..Verdict::lost() }
             }
         }
     }
 }
 
-/// One request to a connection.
+/// A rig whose connections carry one request at a time.
 #[derive(Debug)]
 pub struct Exclusive(Memory);
 
-/// Many at once.
+/// A rig whose connections carry 64 requests at once.
 #[derive(Debug)]
 pub struct Shared(Memory);
 

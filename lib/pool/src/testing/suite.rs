@@ -1,5 +1,5 @@
-//! What a pool does with any connector. Each behaviour starts servers and a pool of its own; what can be counted at the
-//! servers is counted there. Panics are its way to say no.
+//! The behaviour of a pool with any connector. Each function starts its own servers and pool, counts at the servers
+//! where that is possible, and panics if the behaviour is wrong.
 
 use std::{
     future::Future,
@@ -15,17 +15,17 @@ use super::{PATIENCE, Rig, eventually, within};
 use crate::{
     control::Drain,
     core::{ServerState, State},
-    error::{Error, Executed, Kind},
+    error::{Error, Execution, Kind},
     loan::Loan,
     pool::Pool,
+    request_options::RequestOptions,
     server::Server,
     settings::{Settings, WhenEmpty},
-    want::Want,
 };
 
 const SOON: Duration = Duration::from_millis(200);
 
-/// So many connections to each of the rig's servers, and nothing left to chance.
+/// Settings with `each` connections to each of the rig's servers, and without random replacement.
 fn settings<R: Rig>(rig: &R, servers: usize, each: u32) -> Settings {
     Settings {
         servers: (0..servers).map(|at| rig.server(at).address.to_string()).collect(),
@@ -45,10 +45,10 @@ async fn full<R: Rig>(rig: &R, settings: Settings, connections: u32) -> Pool<R::
     pool
 }
 
-/// As many loans as there are, until nothing is left at once.
+/// Takes all loans that are available at once.
 fn all<R: Rig>(pool: &Pool<R::Connector>) -> Vec<Loan<R::Connector>> {
     std::iter::from_fn(|| {
-        let get = pin!(pool.get(Want::within(PATIENCE)));
+        let get = pin!(pool.get(RequestOptions::within(PATIENCE)));
         match get.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(loan) => loan.ok(),
             Poll::Pending => None,
@@ -59,7 +59,7 @@ fn all<R: Rig>(pool: &Pool<R::Connector>) -> Vec<Loan<R::Connector>> {
 
 fn failed<R: Rig, T>(result: Result<T, Error<R::Connector>>, kind: Kind) -> Error<R::Connector> {
     match result {
-        Ok(_) => panic!("it went well, where {kind:?} was expected"),
+        Ok(_) => panic!("it succeeded, but {kind:?} was expected"),
         Err(error) => {
             assert_eq!(error.kind, kind, "{error}");
             error
@@ -78,10 +78,10 @@ pub async fn pl_13_the_pool_fills_and_whatever_ends_is_replaced<R: Rig>() {
     rig.stop(0).await;
     let down = || pool.status().servers.iter().any(|one| one.state == ServerState::Down);
     eventually("its loss is seen", down).await;
-    pool.with(Want::within(PATIENCE).idempotent(), R::ask).await.expect("the other serves");
+    pool.with(RequestOptions::within(PATIENCE).idempotent(), R::ask).await.expect("the other serves");
     rig.restart(0).await;
     eventually("full again without a call", || rig.open(0) == 2).await;
-    pool.get(Want::default()).await.expect("one to discard").discard();
+    pool.get(RequestOptions::default()).await.expect("one to discard").discard();
     eventually("replaced", || pool.status().open == 4 && rig.open(0) + rig.open(1) == 4).await;
 }
 
@@ -90,8 +90,8 @@ pub async fn pl_20_a_loan_comes_back_on_every_way_out<R: Rig>() {
     let rig = R::start(1).await;
     let pool = full(&rig, settings(&rig, 1, 1), 1).await;
     for _ in 0..10 {
-        pool.with(Want::within(PATIENCE), R::ask).await.expect("answered");
-        drop(pool.get(Want::within(PATIENCE)).await.expect("given"));
+        pool.with(RequestOptions::within(PATIENCE), R::ask).await.expect("answered");
+        drop(pool.get(RequestOptions::within(PATIENCE)).await.expect("given"));
     }
     let status = pool.status();
     assert_eq!((status.open, status.idle, status.lent, rig.open(0)), (1, 1, 0, 1), "the same one all the time");
@@ -101,7 +101,7 @@ pub async fn pl_20_a_loan_comes_back_on_every_way_out<R: Rig>() {
 pub async fn pl_24_an_error_of_the_request_keeps_cause_and_connection<R: Rig>() {
     let rig = R::start(2).await;
     let pool = full(&rig, settings(&rig, 2, 1), 2).await;
-    let result = pool.with(Want::within(PATIENCE).idempotent(), R::refuse).await;
+    let result = pool.with(RequestOptions::within(PATIENCE).idempotent(), R::refuse).await;
     let Err(error) = result else { panic!("refused requests fail") };
     assert!(matches!(error.kind, Kind::Server(_)), "{error}");
     assert!(std::error::Error::source(&error).is_some(), "with its cause");
@@ -114,21 +114,21 @@ pub async fn pl_24_an_error_of_the_request_keeps_cause_and_connection<R: Rig>() 
 pub async fn pl_5_a_drain_serves_and_leaves_no_connection<R: Rig>() {
     let rig = R::start(1).await;
     let pool = full(&rig, settings(&rig, 1, 2), 2).await;
-    let loan = pool.get(Want::within(PATIENCE)).await.expect("given");
+    let loan = pool.get(RequestOptions::within(PATIENCE)).await.expect("given");
     let control = pool.control();
     let drain = tokio::spawn(async move { control.deactivate(Drain::within(PATIENCE)).await });
     eventually("it drains", || matches!(pool.status().state, State::Draining(_))).await;
-    failed::<R, _>(pool.get(Want::default()).await, Kind::Draining);
+    failed::<R, _>(pool.get(RequestOptions::default()).await, Kind::Draining);
     R::ask(loan).await.expect("what is on loan may finish");
     let (moved, drained) = within("drained", drain).await.expect("no panic");
     assert_eq!((moved.now, drained.finished, drained.aborted), (State::Inactive, 1, 0));
     eventually("no connection is left", || rig.open(0) == 0).await;
-    failed::<R, _>(pool.get(Want::default()).await, Kind::Inactive);
+    failed::<R, _>(pool.get(RequestOptions::default()).await, Kind::Inactive);
     pool.control().activate();
     eventually("and they come back", || rig.open(0) == 2).await;
     within("closed", pool.control().close(Drain::within(Duration::ZERO))).await;
     eventually("for good", || rig.open(0) == 0).await;
-    failed::<R, _>(pool.get(Want::default()).await, Kind::Closed);
+    failed::<R, _>(pool.get(RequestOptions::default()).await, Kind::Closed);
 }
 
 /// PL-25 PL-115
@@ -136,11 +136,11 @@ pub async fn pl_25_on_and_once_mean_that_server<R: Rig>() {
     let rig = R::start(2).await;
     let pool = full(&rig, settings(&rig, 2, 1), 2).await;
     for at in [0, 1, 1, 0] {
-        let loan = pool.get(Want::within(PATIENCE).on(&rig.server(at))).await.expect("given");
+        let loan = pool.get(RequestOptions::within(PATIENCE).on(&rig.server(at))).await.expect("given");
         assert_eq!(loan.server().address, rig.server(at).address);
     }
-    let nobody = Server::at(([127, 0, 0, 1], 9).into());
-    failed::<R, _>(pool.get(Want::default().on(&nobody)).await, Kind::UnknownServer);
+    let unknown = Server::at(([127, 0, 0, 1], 9).into());
+    failed::<R, _>(pool.get(RequestOptions::default().on(&unknown)).await, Kind::UnknownServer);
     let by = Instant::now() + PATIENCE;
     pool.once(&rig.server(0), by, async |on| R::ask_once(on).await).await.expect("answered");
     eventually("its connection was its own and is closed", || (rig.open(0), rig.open(1)) == (1, 1)).await;
@@ -148,11 +148,11 @@ pub async fn pl_25_on_and_once_mean_that_server<R: Rig>() {
     rig.stop(1).await;
     let down = || pool.status().servers.iter().any(|one| one.state == ServerState::Down);
     eventually("its loss is seen", down).await;
-    failed::<R, _>(pool.get(Want::default().on(&rig.server(1))).await, Kind::ServerDown);
+    failed::<R, _>(pool.get(RequestOptions::default().on(&rig.server(1))).await, Kind::ServerDown);
     let by = Instant::now() + PATIENCE;
     let refused = pool.once(&rig.server(1), by, async |on| R::ask_once(on).await).await;
     let error = failed::<R, _>(refused, Kind::Connect);
-    assert_eq!(error.executed, Executed::No);
+    assert_eq!(error.executed, Execution::No);
 }
 
 /// PL-30 PL-109 PL-110
@@ -160,12 +160,12 @@ pub async fn pl_30_one_deadline_covers_waiting_and_use<R: Rig>() {
     let rig = R::start(1).await;
     let pool = full(&rig, settings(&rig, 1, 1), 1).await;
     let held = all::<R>(&pool);
-    failed::<R, _>(within("its deadline", pool.get(Want::within(SOON))).await, Kind::WaitTimeout);
+    failed::<R, _>(within("its deadline", pool.get(RequestOptions::within(SOON))).await, Kind::WaitTimeout);
     drop(held);
-    let result = within("its deadline", pool.with(Want::within(SOON), R::hang)).await;
+    let result = within("its deadline", pool.with(RequestOptions::within(SOON), R::hang)).await;
     let error = failed::<R, _>(result, Kind::UseTimeout);
-    assert_eq!(error.executed, Executed::Unknown, "{error}");
-    pool.with(Want::within(PATIENCE), R::ask).await.expect("the capacity is there again");
+    assert_eq!(error.executed, Execution::Unknown, "{error}");
+    pool.with(RequestOptions::within(PATIENCE), R::ask).await.expect("the capacity is there again");
     eventually("of its size", || pool.status().open == 1 && rig.open(0) == 1).await;
 }
 
@@ -180,7 +180,7 @@ pub async fn pl_32_waiters_are_served_in_order<R: Rig>() {
     for number in 0..8 {
         let (pool, order) = (pool.clone(), order.clone());
         waiters.push(tokio::spawn(async move {
-            let loan = pool.get(Want::within(PATIENCE)).await;
+            let loan = pool.get(RequestOptions::within(PATIENCE)).await;
             order.lock().expect("no panic").push(number);
             drop(loan);
         }));
@@ -199,13 +199,13 @@ pub async fn pl_33_a_full_queue_and_an_empty_pool_refuse_at_once<R: Rig>() {
     let rig = R::start(1).await;
     let pool = full(&rig, Settings { queue_limit: 0, ..settings(&rig, 1, 1) }, 1).await;
     let held = all::<R>(&pool);
-    failed::<R, _>(pool.get(Want::within(PATIENCE)).await, Kind::QueueFull);
+    failed::<R, _>(pool.get(RequestOptions::within(PATIENCE)).await, Kind::QueueFull);
     drop((held, pool));
     let pool = full(&rig, Settings { when_empty: WhenEmpty::Fail, ..settings(&rig, 1, 1) }, 1).await;
     let held = all::<R>(&pool);
-    failed::<R, _>(pool.get(Want::within(PATIENCE)).await, Kind::NoConnection);
+    failed::<R, _>(pool.get(RequestOptions::within(PATIENCE)).await, Kind::NoConnection);
     drop(held);
-    pool.with(Want::within(PATIENCE), R::ask).await.expect("one is free again");
+    pool.with(RequestOptions::within(PATIENCE), R::ask).await.expect("one is free again");
 }
 
 /// PL-23 PL-112
@@ -213,14 +213,14 @@ pub async fn pl_23_cancelling_loses_nothing<R: Rig>() {
     let rig = R::start(1).await;
     let pool = full(&rig, settings(&rig, 1, 2), 2).await;
     for round in 0..20 {
-        let using = pool.with(Want::within(PATIENCE), R::hang);
-        // Dropped at once, before its first step, and after a few.
+        let using = pool.with(RequestOptions::within(PATIENCE), R::hang);
+        // Dropped at once, after its first poll, and after a few milliseconds.
         let _ = tokio::time::timeout(Duration::from_millis(round % 4), using).await;
         let held = all::<R>(&pool);
-        let waiting = pool.get(Want::within(PATIENCE));
+        let waiting = pool.get(RequestOptions::within(PATIENCE));
         let _ = tokio::time::timeout(Duration::from_millis(round % 3), waiting).await;
         drop(held);
-        pool.with(Want::within(PATIENCE), R::ask).await.expect("served");
+        pool.with(RequestOptions::within(PATIENCE), R::ask).await.expect("served");
     }
     eventually("of its size", || pool.status().open == 2 && rig.open(0) == 2).await;
     assert_eq!(pool.status().waiting, [0; 3]);
@@ -235,7 +235,7 @@ pub async fn pl_86_an_idempotent_request_survives_a_server<R: Rig>() {
         let at = round % 2;
         rig.stop(at).await;
         for _ in 0..4 {
-            let result = pool.with(Want::within(PATIENCE).idempotent(), R::ask).await;
+            let result = pool.with(RequestOptions::within(PATIENCE).idempotent(), R::ask).await;
             result.unwrap_or_else(|error| panic!("the other server lives: {error}"));
         }
         rig.restart(at).await;
@@ -249,30 +249,30 @@ pub async fn pl_40_what_is_worn_is_replaced_first_and_closed_then<R: Rig>() {
     let settings = Settings { decay_per_billion: Some(1_000_000_000), ..settings(&rig, 1, 2) };
     let pool = full(&rig, settings, 2).await;
     for replaced in 1..=4 {
-        pool.with(Want::within(PATIENCE), R::ask).await.expect("worn ones serve on");
+        pool.with(RequestOptions::within(PATIENCE), R::ask).await.expect("worn ones serve on");
         eventually("it is replaced", || pool.counters().decayed >= replaced).await;
         assert!(pool.status().open >= 2, "never fewer");
     }
     eventually("of its size", || rig.open(0) == 2 && pool.status().open == 2).await;
 }
 
-/// Two to each, seeds to begin with, and who else is there is asked.
+/// Settings with two connections to each server, and discovery that starts from `seeds` configured servers.
 fn looking<R: Rig>(rig: &R, seeds: usize) -> Settings {
     Settings { discovery: true, ..settings(rig, seeds, 2) }
 }
 
-/// Servers of the ring, by the rig's numbers.
+/// The rig's numbers of the servers in the ring.
 fn known<R: Rig>(rig: &R, pool: &Pool<R::Connector>, servers: usize) -> Vec<usize> {
     let ring = pool.status().servers;
     (0..servers).filter(|at| ring.iter().any(|one| one.server.address == rig.server(*at).address)).collect()
 }
 
-/// PL-50 PL-52: one connection more is for asking who is there.
+/// PL-50 PL-52: one connection more is discovery's.
 pub async fn pl_52_a_server_that_is_added_is_found_and_filled<R: Rig>() {
     let rig = R::start(3).await;
     rig.tell(&[0, 1]);
     let pool = full(&rig, looking(&rig, 1), 4).await;
-    assert_eq!(known(&rig, &pool, 3), [0, 1], "the seed and whom it knows");
+    assert_eq!(known(&rig, &pool, 3), [0, 1], "the seed and the servers it knows");
     rig.tell(&[0, 1, 2]);
     pool.control().refresh();
     eventually("filled, counted at the server", || rig.open(2) >= 2).await;
@@ -283,7 +283,7 @@ pub async fn pl_52_a_server_that_is_added_is_found_and_filled<R: Rig>() {
     .await;
     let added = pool.status().servers.into_iter().find(|one| one.server.address == rig.server(2).address);
     let added = added.expect("it is in the ring").server;
-    pool.with(Want::within(PATIENCE).on(&added), R::ask).await.expect("it serves");
+    pool.with(RequestOptions::within(PATIENCE).on(&added), R::ask).await.expect("it serves");
 }
 
 /// PL-52 PL-114
@@ -295,14 +295,14 @@ pub async fn pl_52_a_server_that_goes_away_is_let_go_of<R: Rig>() {
     rig.tell(&[0, 1]);
     pool.control().refresh();
     eventually("it has left the ring", || known(&rig, &pool, 3) == [0, 1]).await;
-    assert!(pool.counters().rounds_ok >= 3, "not after one word against it");
-    // It may be the one that is asked who is there.
+    assert!(pool.counters().rounds_ok >= 3, "not after one round without it");
+    // Discovery may still have a connection to it.
     eventually("its connections are closed, counted at the server", || rig.open(2) <= 1).await;
     assert_eq!(pool.status().open, 4);
-    pool.with(Want::within(PATIENCE), R::ask).await.expect("the others serve");
+    pool.with(RequestOptions::within(PATIENCE), R::ask).await.expect("the others serve");
 }
 
-/// PL-51 PL-74: neither a useless answer nor the end of whoever was asked takes anything from anybody.
+/// PL-51 PL-74: neither a useless answer nor the end of the asked server changes the ring.
 pub async fn pl_51_discovery_that_fails_changes_nothing_and_goes_on<R: Rig>() {
     let rig = R::start(3).await;
     rig.tell(&[0, 1]);
@@ -312,15 +312,15 @@ pub async fn pl_51_discovery_that_fails_changes_nothing_and_goes_on<R: Rig>() {
     let failed = pool.counters().rounds_failed;
     pool.control().refresh();
     eventually("a round has failed", || pool.counters().rounds_failed > failed).await;
-    eventually("and it is said why", || pool.status().discovery_error.is_some()).await;
-    assert_eq!((known(&rig, &pool, 3), pool.status().open), (vec![0, 1], 4), "nobody has gone");
+    eventually("and the status says why", || pool.status().discovery_error.is_some()).await;
+    assert_eq!((known(&rig, &pool, 3), pool.status().open), (vec![0, 1], 4), "no server has left");
     for _ in 0..4 {
-        pool.with(Want::within(PATIENCE), R::ask).await.expect("served all the while");
+        pool.with(RequestOptions::within(PATIENCE), R::ask).await.expect("served all the while");
     }
     rig.stop(0).await;
     rig.tell(&[0, 1, 2]);
     eventually("the next one is asked", || known(&rig, &pool, 3) == [0, 1, 2]).await;
-    eventually("and whom it knows is filled", || rig.open(2) >= 2).await;
+    eventually("and the server it knows is filled", || rig.open(2) >= 2).await;
     eventually("nothing is wrong any more", || pool.status().discovery_error.is_none()).await;
 }
 
@@ -334,7 +334,7 @@ pub async fn pl_87_a_silent_connection_is_closed_and_a_living_one_stays<R: Rig>(
     eventually("closed, counted at the server", || rig.open(0) == 0).await;
     rig.silence(0, false);
     eventually("replaced", || rig.open(0) == 1 && pool.status().open == 2 && down() == 0).await;
-    assert_eq!((rig.open(1), rig.accepted(1)), (1, 1), "who answers is left alone");
+    assert_eq!((rig.open(1), rig.accepted(1)), (1, 1), "a server that answers keeps its connections");
 }
 
 /// PL-81
@@ -343,14 +343,14 @@ pub async fn pl_81_a_server_that_answers_nothing_is_passed_by<R: Rig>() {
     let pool = full(&rig, settings(&rig, 3, 2), 6).await;
     let silent = rig.server(0);
     for _ in 0..5 {
-        let want = Want::within(Duration::from_millis(30)).on(&silent);
+        let want = RequestOptions::within(Duration::from_millis(30)).on(&silent);
         failed::<R, _>(pool.with(want, R::hang).await, Kind::UseTimeout);
         assert!(pool.control().ready(6, Instant::now() + PATIENCE).await);
     }
     let state = || pool.status().servers.iter().find(|one| one.server.address == silent.address).map(|one| one.state);
     eventually("it is suspected", || state() == Some(ServerState::Suspect)).await;
     for _ in 0..10 {
-        let server = pool.get(Want::within(PATIENCE)).await.expect("there are others").server().address;
+        let server = pool.get(RequestOptions::within(PATIENCE)).await.expect("there are others").server().address;
         assert_ne!(server, silent.address);
     }
 }
@@ -379,7 +379,7 @@ pub async fn pl_116_counts_add_up<R: Rig>() {
             let pool = pool.clone();
             tokio::spawn(async move {
                 for _ in 0..10 {
-                    let _ = pool.with(Want::within(PATIENCE), R::ask).await;
+                    let _ = pool.with(RequestOptions::within(PATIENCE), R::ask).await;
                 }
             })
         })

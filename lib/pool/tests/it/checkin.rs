@@ -1,5 +1,5 @@
-//! The moment in which a loan ends while its answer arrives. The clock is read on the way back, so a clock that answers
-//! when it is read puts the answer exactly there.
+//! The race of a loan that ends while its answer arrives. The checkin reads the clock, so a clock that delivers the
+//! answer when it is read puts the answer exactly there.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use honeyflow_pool::{
-    InFlight, Pool, Settings, Want,
+    InFlight, Pool, RequestOptions, Settings,
     clock::TokioClock,
     core::State,
     testing::{PATIENCE, memory::Memory, within},
@@ -15,29 +15,29 @@ use honeyflow_pool::{
 use honeyflow_runtime::{Clock, Moment};
 use tokio::time::Instant;
 
-/// What is still in flight when the clock is read next.
-type Arriving = Arc<Mutex<Option<InFlight<Memory>>>>;
+/// The request that is answered at the next reading of the clock.
+type ArrivingRequest = Arc<Mutex<Option<InFlight<Memory>>>>;
 
-struct Answering {
+struct AnsweringClock {
     clock: TokioClock,
-    arriving: Arriving,
+    arriving: ArrivingRequest,
 }
 
-impl Clock for Answering {
+impl Clock for AnsweringClock {
     fn now(&self) -> Moment {
-        // Taken out first: an answer reads the clock in its turn.
+        // Taken out first, since the answer reads the clock again.
         let arriving = self.arriving.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(arriving);
         self.clock.now()
     }
 }
 
-/// PL-20: it is an answer in time or a late one, never one that is late before its caller has gone.
+/// PL-20: the answer counts as in time or as late, and never as late before its caller has gone.
 #[tokio::test(start_paused = true)]
 async fn pl_20_an_answer_may_arrive_while_its_loan_is_given_back() {
     let cluster = Memory::new(1, 8);
-    let arriving = Arriving::default();
-    let clock = Answering { clock: TokioClock::default(), arriving: arriving.clone() };
+    let arriving = ArrivingRequest::default();
+    let clock = AnsweringClock { clock: TokioClock::default(), arriving: arriving.clone() };
     let settings = Settings {
         servers: vec!["127.0.0.1:1".to_owned()],
         discovery: false,
@@ -49,7 +49,7 @@ async fn pl_20_an_answer_may_arrive_while_its_loan_is_given_back() {
     let pool = Pool::start_with(cluster.again(), settings, clock, 1).expect("good settings");
     assert!(pool.control().ready(1, Instant::now() + PATIENCE).await);
     for _ in 0..3 {
-        let mut loan = within("a stream", pool.get(Want::default())).await.expect("one is free");
+        let mut loan = within("a stream", pool.get(RequestOptions::default())).await.expect("one is free");
         *arriving.lock().unwrap_or_else(PoisonError::into_inner) = Some(loan.in_flight());
         drop(loan);
         assert!(arriving.lock().unwrap_or_else(PoisonError::into_inner).is_none(), "it has arrived");

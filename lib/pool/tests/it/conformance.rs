@@ -1,4 +1,4 @@
-//! The suite that every connector passes, in both modes: on a cluster in memory, and on lines over sockets.
+//! Runs the suite of all connectors in both modes: on the cluster in memory, and on the line protocol over sockets.
 
 use honeyflow_pool::{Loan, Pool, Server, Settings, SettingsError, testing::Rig};
 
@@ -87,7 +87,7 @@ mod shared {
     honeyflow_pool::conformance!(honeyflow_pool::testing::memory::Shared, start_paused = true);
 }
 
-/// PL-143: a behaviour that was written down and not named to the macro would be shown by nobody.
+/// PL-143: a behaviour that the macro does not list would never run.
 #[test]
 fn pl_143_the_whole_suite_is_run() {
     let (suite, macros) = (include_str!("../../src/testing/suite.rs"), include_str!("../../src/testing.rs"));

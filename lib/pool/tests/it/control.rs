@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use honeyflow_pool::{Change, Drain, Kind, Pool, Settings, State, Want};
+use honeyflow_pool::{Change, Drain, Kind, Pool, RequestOptions, Settings, State};
 use tokio::time::Instant;
 
 use crate::{
@@ -16,7 +16,7 @@ async fn command_right_after_start() {
     let node = Node::start().await;
     let pool = Pool::start(Lines::exclusive(), plain(&[&node])).unwrap();
     let (moved, _) = pool.control().activate();
-    assert_eq!((moved.before, moved.now), (State::Active, State::Active), "it is so already, and says so");
+    assert_eq!((moved.before, moved.now), (State::Active, State::Active), "it is active already");
     let (moved, _) = pool.control().deactivate(Drain::within(Duration::ZERO)).await;
     assert_eq!((moved.before, moved.now), (State::Active, State::Inactive));
 }
@@ -26,7 +26,7 @@ async fn pl_2_pl_6_a_pool_starts_as_its_settings_say() {
     let node = Node::start().await;
     let disabled = Pool::start(Lines::exclusive(), Settings { enabled: false, ..plain(&[&node]) }).unwrap();
     assert_eq!(disabled.status().state, State::Disabled);
-    assert_eq!(disabled.get(Want::default()).await.unwrap_err().kind, Kind::Disabled);
+    assert_eq!(disabled.get(RequestOptions::default()).await.unwrap_err().kind, Kind::Disabled);
     let by = Instant::now() + Duration::from_secs(5);
     let refused = disabled.once(&node.server("n"), by, async |line| line.ask("x").await).await;
     assert_eq!(refused.unwrap_err().kind, Kind::Disabled);
@@ -34,7 +34,7 @@ async fn pl_2_pl_6_a_pool_starts_as_its_settings_say() {
 
     let start = honeyflow_pool::settings::Start::Inactive;
     let inactive = Pool::start(Lines::exclusive(), Settings { start, ..plain(&[&node]) }).unwrap();
-    assert_eq!(inactive.get(Want::default()).await.unwrap_err().kind, Kind::Inactive);
+    assert_eq!(inactive.get(RequestOptions::default()).await.unwrap_err().kind, Kind::Inactive);
     let answer = inactive.once(&node.server("n"), by, async |line| line.ask("x").await).await;
     assert_eq!(answer.unwrap(), "x", "a one-off use works");
     eventually("the ring is known", || inactive.status().wanted == 2).await;
@@ -61,17 +61,18 @@ async fn pl_3_activate_says_how_many_and_opens_in_the_background() {
 async fn deactivate_drains() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-    let (kept, late) = (pool.get(Want::default()).await.unwrap(), pool.get(Want::default()).await.unwrap());
+    let (kept, late) =
+        (pool.get(RequestOptions::default()).await.unwrap(), pool.get(RequestOptions::default()).await.unwrap());
     let waiting = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.get(Want::default()).await.map(drop) }
+        async move { pool.get(RequestOptions::default()).await.map(drop) }
     });
-    eventually("somebody waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
+    eventually("a request waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
     let control = pool.control();
     let mut changes = control.changes();
     let draining = tokio::spawn(async move { control.deactivate(Drain::within(Duration::from_secs(2))).await });
     assert!(matches!(changes.next().await, Some(Change::State { now: State::Draining(_), .. })));
-    assert_eq!(pool.get(Want::default()).await.unwrap_err().kind, Kind::Draining);
+    assert_eq!(pool.get(RequestOptions::default()).await.unwrap_err().kind, Kind::Draining);
     drop(kept);
     within("the waiter is served", waiting).await.unwrap().unwrap();
     let (moved, drained) = within("drained", draining).await.unwrap();
@@ -90,9 +91,9 @@ async fn drain_with_paused_server() {
     node.pause(true);
     let hung = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.map_err(|error| error.kind) }
+        async move { pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.map_err(|error| error.kind) }
     });
-    eventually("the request is under way", || pool.status().lent == 1).await;
+    eventually("the request is in flight", || pool.status().lent == 1).await;
     let begun = Instant::now();
     let (moved, drained) =
         within("the drain keeps its deadline", pool.control().close(Drain::within(Duration::from_millis(100)))).await;
@@ -108,7 +109,7 @@ async fn pl_5_after_close_nothing_is_left() {
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
     pool.control().close(Drain::within(Duration::from_secs(1))).await;
-    assert_eq!(pool.get(Want::default()).await.unwrap_err().kind, Kind::Closed);
+    assert_eq!(pool.get(RequestOptions::default()).await.unwrap_err().kind, Kind::Closed);
     eventually("no socket is left", || node.open() == 0).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     eventually("no task is left", || tasks() <= before).await;
@@ -121,7 +122,7 @@ async fn pl_75_dropping_the_last_handle_ends_everything() {
     let node = Node::start().await;
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-    let loan = pool.get(Want::default()).await.unwrap();
+    let loan = pool.get(RequestOptions::default()).await.unwrap();
     drop(pool.clone());
     drop(pool);
     assert_eq!(loan.ask("still").await.unwrap(), "still", "what is on loan may finish");
@@ -146,9 +147,9 @@ async fn pl_70_pl_163_status_answers_with_every_server_gone_and_the_pool_fills_a
     let status = pool.status();
     assert!(begun.elapsed() < Duration::from_millis(500));
     assert_eq!((status.state, status.open, status.servers.len()), (State::Active, 0, 2));
-    let error = pool.get(Want::within(Duration::from_millis(30))).await.unwrap_err();
+    let error = pool.get(RequestOptions::within(Duration::from_millis(30))).await.unwrap_err();
     assert!(matches!(error.kind, Kind::WaitTimeout | Kind::WouldTimeOut), "{error}");
-    eventually("the cause is told", || pool.status().servers.iter().all(|server| server.last_error.is_some())).await;
+    eventually("the cause is shown", || pool.status().servers.iter().all(|server| server.last_error.is_some())).await;
     for node in &nodes {
         node.restart().await;
     }
@@ -156,7 +157,7 @@ async fn pl_70_pl_163_status_answers_with_every_server_gone_and_the_pool_fills_a
 }
 
 #[tokio::test]
-async fn pl_72_changes_are_told_and_what_was_missed_is_counted() {
+async fn pl_72_listeners_get_each_change() {
     let node = Node::start().await;
     let start = honeyflow_pool::settings::Start::Inactive;
     let pool = Pool::start(Lines::exclusive(), Settings { start, ..plain(&[&node]) }).unwrap();
@@ -171,7 +172,7 @@ async fn pl_72_changes_are_told_and_what_was_missed_is_counted() {
     assert_eq!(changes.dropped(), 0);
 }
 
-/// PL-72: who reads too slowly loses the oldest, and learns how many.
+/// PL-72: a slow listener misses the oldest changes, and learns how many.
 #[tokio::test]
 async fn pl_72_what_a_slow_listener_misses_is_counted() {
     let start = honeyflow_pool::settings::Start::Inactive;
@@ -186,7 +187,7 @@ async fn pl_72_what_a_slow_listener_misses_is_counted() {
         control.deactivate(Drain::within(Duration::ZERO)).await;
     }
     control.activate();
-    // To active, draining, inactive; and active once more.
+    // Per turn: active, draining, inactive. At the end active once more.
     let (made, mut read, mut last) = (turns * 3 + 1, 0, None);
     while changes.dropped() + read < made {
         last = within("the next", changes.next()).await;
@@ -196,7 +197,7 @@ async fn pl_72_what_a_slow_listener_misses_is_counted() {
     assert!(matches!(last, Some(Change::State { now: State::Active, .. })), "{last:?}");
 }
 
-/// PL-71: what the connector counts itself, exactly, however it is taken.
+/// PL-71: the connector's own counters are exact, however often they are taken.
 #[tokio::test]
 async fn pl_71_the_connectors_own_counts_are_shown_and_taken() {
     let node = Node::start().await;

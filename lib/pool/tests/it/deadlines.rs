@@ -1,9 +1,9 @@
-//! Deadlines on a stopped clock, where a millisecond late would be seen.
+//! Deadlines on a paused clock, which shows a delay of one millisecond.
 
 use std::time::Duration;
 
 use honeyflow_pool::{
-    Kind, Pool, Settings, Want,
+    Kind, Pool, RequestOptions, Settings,
     testing::memory::{self, Memory},
 };
 use tokio::time::{Instant, sleep};
@@ -29,7 +29,7 @@ fn kept(what: &str, begun: Instant, within: Duration) {
     assert!((within..=within + MILLI).contains(&took), "{what} within {within:?} took {took:?}");
 }
 
-/// PL-30: neither before its time nor later than the clock can tell, while nothing ever comes back.
+/// PL-30: each deadline fires at its time, to the precision of the clock, even if no loan ever comes back.
 #[tokio::test(start_paused = true)]
 async fn pl_30_waits_uses_and_loans_end_at_their_deadline() {
     for streams in [1, 4] {
@@ -38,26 +38,26 @@ async fn pl_30_waits_uses_and_loans_end_at_their_deadline() {
         let pool = full(&cluster).await;
         for within in TIMES.map(Duration::from_millis) {
             let begun = Instant::now();
-            let error = pool.with(Want::within(within), |loan| memory::ask(loan, "hang")).await.unwrap_err();
+            let error = pool.with(RequestOptions::within(within), |loan| memory::ask(loan, "hang")).await.unwrap_err();
             assert_eq!((error.kind, error.used), (Kind::UseTimeout, begun.elapsed()));
             kept("a use", begun, within);
         }
         let pool = full(&cluster.again()).await;
         let mut held = Vec::new();
         for _ in 0..2 * streams {
-            held.push(pool.get(Want::within(Duration::from_secs(3600))).await.unwrap());
+            held.push(pool.get(RequestOptions::within(Duration::from_secs(3600))).await.unwrap());
         }
         for within in TIMES.map(Duration::from_millis) {
             let begun = Instant::now();
-            let error = pool.get(Want::within(within)).await.unwrap_err();
+            let error = pool.get(RequestOptions::within(within)).await.unwrap_err();
             assert_eq!((error.kind, error.waited), (Kind::WaitTimeout, begun.elapsed()));
             kept("a wait", begun, within);
         }
-        // One that waits and one that uses, on one deadline.
+        // The wait and the use share one deadline.
         let freed = held.pop();
         let begun = Instant::now();
         let within = Duration::from_millis(500);
-        let using = pool.with(Want::within(within), |loan| memory::ask(loan, "hang"));
+        let using = pool.with(RequestOptions::within(within), |loan| memory::ask(loan, "hang"));
         let (error, ()) = tokio::join!(using, async {
             sleep(within / 5).await;
             drop(freed);
@@ -76,7 +76,7 @@ async fn pl_30_an_exclusive_loan_ends_with_its_deadline() {
     let pool = full(&cluster).await;
     for within in TIMES.map(Duration::from_millis) {
         let accepted = cluster.host(0).accepted();
-        let loan = pool.get(Want::within(within)).await.unwrap();
+        let loan = pool.get(RequestOptions::within(within)).await.unwrap();
         sleep(within - MILLI).await;
         assert_eq!(loan.ask("x").await.as_deref(), Ok("x"), "still good");
         sleep(2 * MILLI).await;

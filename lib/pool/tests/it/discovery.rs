@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use honeyflow_pool::{
-    Drain, Pool, ServerState, Settings, Want,
+    Drain, Pool, RequestOptions, ServerState, Settings,
     settings::{Filter, Start, Translate},
 };
 use tokio::time::Instant;
@@ -108,7 +108,7 @@ async fn pl_54_an_address_is_translated_once() {
 }
 
 #[tokio::test]
-async fn pl_50_pl_167_a_notice_starts_a_round_and_one_bad_round_removes_nobody() {
+async fn pl_50_pl_167_a_notice_starts_a_round_and_one_bad_round_removes_no_server() {
     let (one, two) = (Node::start().await, Node::start().await);
     let cluster = [one.server("a"), two.server("b")];
     one.knows(&cluster[..1]);
@@ -120,7 +120,7 @@ async fn pl_50_pl_167_a_notice_starts_a_round_and_one_bad_round_removes_nobody()
     eventually("the new one joined", || names(&pool) == ["a", "b"]).await;
     assert!(pool.counters().notices >= 1);
     assert!(pool.control().ready(4, Instant::now() + PATIENCE).await);
-    // One bad round, wherever it is asked; the next is good again.
+    // One bad round, on either server; the next one is good.
     let rounds = pool.counters().rounds_ok;
     one.knows(&cluster[..1]);
     two.knows(&cluster[1..]);
@@ -131,7 +131,7 @@ async fn pl_50_pl_167_a_notice_starts_a_round_and_one_bad_round_removes_nobody()
     let rounds = pool.counters().rounds_ok;
     eventually("the second look", || pool.counters().rounds_ok > rounds).await;
     assert_eq!(names(&pool), ["a", "b"]);
-    pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap();
+    pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.unwrap();
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn pl_10_names_resolve_to_all_addresses() {
 }
 
 #[tokio::test]
-async fn pl_51_a_server_that_names_nobody_is_passed_over() {
+async fn pl_51_a_server_that_names_no_servers_is_passed_over() {
     let (silent, seed) = (Node::start().await, Node::start().await);
     silent.knows(&[]);
     seed.knows(&[silent.server("a"), seed.server("b")]);

@@ -1,17 +1,17 @@
-//! Many tasks on few connections: everybody has a turn, in the order of coming.
+//! Many tasks share few connections, and are served in the order of their arrival.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use honeyflow_pool::{Class, Settings, Want, testing::memory::Memory};
+use honeyflow_pool::{Class, RequestOptions, Settings, testing::memory::Memory};
 use tokio::task::LocalSet;
 
 const TASKS: u64 = 1024;
 const TURNS: u64 = 10;
 
-/// Numbers are drawn on coming and written down on being served; one thread, so that nothing lies between drawing and
-/// standing in line. PL-181 PL-32
+/// PL-181 PL-32: each task draws a number when it asks, and records it when it is served. There is one thread, so that
+/// nothing can happen between drawing the number and joining the queue.
 #[tokio::test(start_paused = true)]
-async fn pl_181_nobody_is_overtaken_inside_a_class() {
+async fn pl_181_waiters_of_one_class_are_served_in_order() {
     let cluster = Memory::new(1, 1);
     let settings = Settings {
         servers: vec!["127.0.0.1:1".to_owned()],
@@ -33,7 +33,8 @@ async fn pl_181_nobody_is_overtaken_inside_a_class() {
             for _ in 0..TURNS {
                 *drawn.borrow_mut() += 1;
                 let number = *drawn.borrow();
-                let loan = pool.get(Want::within(Duration::from_secs(600)).priority(class)).await.expect("served");
+                let loan =
+                    pool.get(RequestOptions::within(Duration::from_secs(600)).priority(class)).await.expect("served");
                 served.borrow_mut().push((class, number));
                 tokio::task::yield_now().await;
                 drop(loan);

@@ -1,4 +1,4 @@
-//! Faults and how soon what must follow: on a cluster in memory and a stopped clock, counted at its servers.
+//! Faults, and how soon the pool reacts: on a cluster in memory and a paused clock, counted at its servers.
 
 use std::{
     future::Future,
@@ -11,8 +11,8 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Connection, Connector, Drain, Limits, Loan, Pool, Provider, Server, ServerState, Settings, SettingsError, Verdict,
-    Want,
+    Connection, Connector, Drain, Limits, Loan, Pool, Provider, RequestOptions, Server, ServerState, Settings,
+    SettingsError, Verdict,
     clock::TokioClock,
     settings::{SpeculateAfter, Start},
     testing::memory::{self, Memory},
@@ -53,7 +53,7 @@ fn state(pool: &Pool<Memory>, at: u16) -> ServerState {
     status.servers.iter().find(|one| one.server == server(at)).map_or(ServerState::Leaving, |one| one.state)
 }
 
-/// So many who ask one thing after the other; how often they failed.
+/// A number of callers that each send one request after the other, and counters of their results.
 struct Load {
     callers: Vec<JoinHandle<()>>,
     done: Arc<AtomicUsize>,
@@ -90,7 +90,7 @@ impl Load {
     fn on(pool: &Pool<Memory>, callers: usize, idempotent: bool) -> Load {
         let pool = pool.clone();
         Load::start(callers, move |_| {
-            let want = if idempotent { Want::default().idempotent() } else { Want::default() };
+            let want = if idempotent { RequestOptions::default().idempotent() } else { RequestOptions::default() };
             let pool = pool.clone();
             async move { pool.with(want, |loan| memory::ask(loan, "x")).await.is_ok() }
         })
@@ -104,7 +104,7 @@ impl Load {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// The 99th of a hundred of the times since the last look.
+    /// The 99th percentile of the request times since the last call.
     fn p99(&self) -> Duration {
         let mut times = std::mem::take(&mut *self.times.lock().unwrap());
         times.sort_unstable();
@@ -118,12 +118,12 @@ impl Drop for Load {
     }
 }
 
-/// Requests that reached each of three servers.
+/// The number of requests that reached each of three servers.
 fn asked(cluster: &Memory) -> [usize; 3] {
     [0, 1, 2].map(|at| cluster.host(at).asked())
 }
 
-/// What part of the requests since then went to the first.
+/// The first server's share of the requests since `before`.
 fn share(cluster: &Memory, before: [usize; 3]) -> f64 {
     let now = asked(cluster);
     let since: Vec<f64> = (0..3).map(|at| (now[at] - before[at]) as f64).collect();
@@ -171,10 +171,12 @@ async fn pl_161_a_server_that_stands_still_is_left_closed_and_taken_back_in_time
     let after = share(&cluster, before);
     assert!(after <= 0.01, "{:.2} % still went there", after * 100.0);
     drop(load);
-    // A drain does not wait for it any longer than it may.
+    // A drain does not wait for it longer than its time limit.
     let hung = tokio::spawn({
         let other = other.clone();
-        async move { other.with(Want::within(60 * SECOND).on(&server(0)), |loan| memory::ask(loan, "x")).await.is_ok() }
+        async move {
+            other.with(RequestOptions::within(60 * SECOND).on(&server(0)), |loan| memory::ask(loan, "x")).await.is_ok()
+        }
     });
     while other.status().lent == 0 {
         sleep(Duration::from_millis(1)).await;
@@ -191,7 +193,7 @@ async fn pl_161_a_server_that_stands_still_is_left_closed_and_taken_back_in_time
     assert_eq!((state(&pool, 0), cluster.host(0).open()), (ServerState::Up, 2));
 }
 
-/// Answers take 20 ms; after 80 ms another server is asked.
+/// A cluster whose answers take 20 ms, and a pool that hedges after 80 ms.
 async fn speculating(servers: u16) -> (Memory, Pool<Memory>) {
     let cluster = delayed(servers.into(), 100, Duration::from_millis(20));
     let speculate_after = SpeculateAfter::Time(Duration::from_millis(80));
@@ -200,8 +202,8 @@ async fn speculating(servers: u16) -> (Memory, Pool<Memory>) {
     (cluster, pool)
 }
 
-/// PL-85 PL-161: whoever asks is rescued in time, as many as they are, and the server is found out all the same: also over
-/// connections that do not tell what is under way on them.
+/// PL-85 PL-161: hedges rescue all callers in time, and the server is suspect all the same, also over connections that
+/// do not report their requests in flight.
 #[tokio::test(start_paused = true)]
 async fn pl_85_a_server_that_stands_still_is_suspect_although_others_answer_for_it() {
     for tells in [true, false] {
@@ -209,7 +211,7 @@ async fn pl_85_a_server_that_stands_still_is_suspect_although_others_answer_for_
         let load = {
             let pool = pool.clone();
             Load::start(64, move |_| {
-                let (pool, want) = (pool.clone(), Want::within(2 * SECOND).idempotent());
+                let (pool, want) = (pool.clone(), RequestOptions::within(2 * SECOND).idempotent());
                 let ask = move |loan: Loan<Memory>| async move {
                     if tells { memory::ask(loan, "x").await } else { loan.ask("x").await }
                 };
@@ -224,15 +226,15 @@ async fn pl_85_a_server_that_stands_still_is_suspect_although_others_answer_for_
     }
 }
 
-/// PL-85 PL-161: also if more are stuck than there are second requests, and nobody else asks who would earn another.
+/// PL-85 PL-161: hedges also rescue more stuck requests than the budget holds, while no new request earns a hedge.
 #[tokio::test(start_paused = true)]
-async fn pl_85_whoever_is_stuck_is_rescued_although_second_requests_are_used_up() {
+async fn pl_85_stuck_requests_are_rescued_although_the_hedge_budget_is_used_up() {
     let (cluster, pool) = speculating(3).await;
     cluster.host(0).silent(true);
     let asked: Vec<_> = (0..250)
         .map(|_| {
             let pool = pool.clone();
-            let want = Want::within(2 * SECOND).idempotent();
+            let want = RequestOptions::within(2 * SECOND).idempotent();
             tokio::spawn(async move { pool.with(want, |loan| memory::ask(loan, "x")).await })
         })
         .collect();
@@ -242,34 +244,34 @@ async fn pl_85_whoever_is_stuck_is_rescued_although_second_requests_are_used_up(
     assert!(pool.counters().speculations > 60, "{:?}", pool.counters());
 }
 
-/// PL-85 PL-90: an error names both who were asked at once.
+/// PL-85 PL-90: an error names both servers that got the request at the same time.
 #[tokio::test(start_paused = true)]
-async fn pl_90_an_error_names_all_who_did_not_answer() {
+async fn pl_90_an_error_names_all_servers_that_did_not_answer() {
     let (cluster, pool) = speculating(2).await;
     [0, 1].into_iter().for_each(|host| cluster.host(host).silent(true));
-    let want = Want::within(2 * SECOND).idempotent();
+    let want = RequestOptions::within(2 * SECOND).idempotent();
     let error = pool.with(want, |loan| memory::ask(loan, "x")).await.unwrap_err();
     let named = [error.server.clone().unwrap(), error.silent[0].clone()];
     assert!(named == [server(0), server(1)] || named == [server(1), server(0)], "{error:?}");
     assert!(error.to_string().contains(&format!("; no answer from {}", named[1])), "{error}");
 }
 
-/// PL-87 PL-140: a server that says goodbye gives no signs of life there any more, and answers what it has.
+/// PL-87 PL-140: after a goodbye a server answers no heartbeat on the connection, but still answers its requests.
 #[tokio::test(start_paused = true)]
-async fn pl_87_a_goodbye_under_a_heartbeat_costs_nobody_his_answer() {
+async fn pl_87_a_goodbye_during_a_heartbeat_loses_no_answer() {
     let cluster = delayed(1, 10, 30 * SECOND);
     let pool = cluster.pool(Settings { connections_per_server: Some(1), ..of(1) }, 7).expect("good settings");
     assert!(pool.control().ready(1, Instant::now() + 10 * SECOND).await);
     let asking = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.with(Want::within(60 * SECOND), |loan| memory::ask(loan, "x")).await }
+        async move { pool.with(RequestOptions::within(60 * SECOND), |loan| memory::ask(loan, "x")).await }
     });
     sleep(SECOND).await;
     cluster.host(0).silent(true);
     while cluster.host(0).probed() == 0 {
         sleep(Duration::from_millis(10)).await;
     }
-    // It has been asked for a sign of life and has not answered.
+    // The heartbeat was sent and is not answered.
     cluster.host(0).say_goodbye();
     sleep(Duration::from_millis(10)).await;
     cluster.host(0).silent(false);
@@ -277,7 +279,7 @@ async fn pl_87_a_goodbye_under_a_heartbeat_costs_nobody_his_answer() {
     assert_eq!((cluster.host(0).accepted(), pool.counters().use_errors), (2, 0), "replaced all the same");
 }
 
-/// PL-14 PL-140: one that says goodbye after every few answers, refusals among them, is dialled again without a pause.
+/// PL-14 PL-140: a server that says goodbye after every few answers, also refusals, is redialled without a pause.
 #[tokio::test(start_paused = true)]
 async fn pl_14_a_server_that_answers_may_say_goodbye_as_often_as_it_likes() {
     for (streams, word) in [(1, "x"), (10, "x"), (10, "refuse")] {
@@ -285,18 +287,18 @@ async fn pl_14_a_server_that_answers_may_say_goodbye_as_often_as_it_likes() {
         let pool = cluster.pool(Settings { connections_per_server: Some(1), ..of(1) }, 7).expect("good settings");
         for goodbyes in 1..=20 {
             assert!(pool.control().ready(1, Instant::now() + 10 * SECOND).await);
-            let said = pool.with(Want::within(SECOND), |loan| memory::ask(loan, word)).await;
+            let said = pool.with(RequestOptions::within(SECOND), |loan| memory::ask(loan, word)).await;
             assert_eq!(said.is_ok(), word == "x");
             cluster.host(0).say_goodbye();
             eventually("it is dialled again", || cluster.host(0).accepted() > goodbyes).await;
         }
-        assert_eq!(pool.counters().dead_idle, 0, "nothing is held against it: {word} on {streams}");
+        assert_eq!(pool.counters().dead_idle, 0, "no failure is counted: {word} on {streams}");
     }
 }
 
-/// PL-164: no answer to the first packet, and none to the first word.
+/// PL-164: one server does not accept connections, another accepts and stays silent.
 #[tokio::test(start_paused = true)]
-async fn pl_164_silence_while_connecting_is_bounded_backed_off_and_nobody_elses_business() {
+async fn pl_164_silence_while_connecting_is_bounded_backed_off_and_affects_no_other_server() {
     let cluster = delayed(3, 1, Duration::from_millis(20));
     cluster.host(0).delay_connects(3600 * SECOND);
     cluster.host(1).silent(true);
@@ -313,9 +315,9 @@ async fn pl_164_silence_while_connecting_is_bounded_backed_off_and_nobody_elses_
             *told |= one.next_try.is_some() && one.last_error.is_some();
         }
     }
-    assert_eq!(told, [true; 2], "that it is left alone for a while is shown, and why");
+    assert_eq!(told, [true; 2], "the status shows the back-off and its reason");
     assert_eq!((load.failed(), cluster.host(2).open()), (0, 2), "of {}", load.done());
-    assert!(load.p99() <= Duration::from_millis(50), "nobody waits for the others");
+    assert!(load.p99() <= Duration::from_millis(50), "requests do not wait for the silent servers");
     let tries = cluster.host(1).accepted();
     assert!((16..=48).contains(&tries), "{tries} tries in a minute, two at a time, at most 2.5 s each");
     cluster.host(0).delay_connects(Duration::ZERO);
@@ -341,7 +343,7 @@ async fn pl_168_an_overloaded_server_is_passed_by_within_the_retry_budget() {
     assert!(after < 0.33, "{:.1} % still goes there", after * 100.0);
 }
 
-/// PL-183: against turns, which is how one without a memory of latencies goes about it. The peer itself is a bench's affair.
+/// PL-183: compared with round-robin, the choice without a memory of latencies. A bench compares with the peer itself.
 #[tokio::test(start_paused = true)]
 async fn pl_183_one_slow_server_of_three_costs_little() {
     for callers in [16, 256] {
@@ -351,7 +353,7 @@ async fn pl_183_one_slow_server_of_three_costs_little() {
             let load = if by_turns {
                 let pool = pool.clone();
                 Load::start(callers, move |turn| {
-                    let want = Want::default().on(&server((turn % 3) as u16));
+                    let want = RequestOptions::default().on(&server((turn % 3) as u16));
                     let pool = pool.clone();
                     async move { pool.with(want, |loan| memory::ask(loan, "x")).await.is_ok() }
                 })
@@ -372,7 +374,7 @@ async fn pl_183_one_slow_server_of_three_costs_little() {
     }
 }
 
-/// PL-185: exclusive connections are as busy as bare ones.
+/// PL-185: pooled exclusive connections reach nearly the throughput of bare ones.
 #[tokio::test(start_paused = true)]
 async fn pl_185_a_pool_of_exclusive_connections_does_what_bare_ones_do() {
     let cluster = delayed(1, 1, Duration::from_millis(5));
@@ -395,20 +397,20 @@ async fn pl_185_a_pool_of_exclusive_connections_does_what_bare_ones_do() {
     assert!(done * 100 >= bare.done() * 95, "{done} pooled, {} bare", bare.done());
 }
 
-/// Settings that can be set, and say so.
-struct Live {
+/// A provider whose settings a test can change, and which reports the change.
+struct LiveSettings {
     now: Mutex<Settings>,
     changed: Notify,
 }
 
-impl Live {
+impl LiveSettings {
     fn set(&self, settings: Settings) {
         *self.now.lock().unwrap() = settings;
         self.changed.notify_one();
     }
 }
 
-impl Provider for Live {
+impl Provider for LiveSettings {
     fn settings(&self) -> Result<Settings, SettingsError> {
         Ok(self.now.lock().unwrap().clone())
     }
@@ -418,23 +420,23 @@ impl Provider for Live {
     }
 }
 
-/// PL-81 PL-71: whoever hears of it first, the clock or the caller.
+/// PL-81 PL-71: both the expiry task and the caller may report it first.
 #[tokio::test(start_paused = true)]
 async fn pl_81_a_use_that_is_not_answered_counts_once() {
     for streams in [1, 64] {
         let cluster = Memory::new(3, streams);
         let pool = full(&cluster, 3).await;
         for number in 1..=5 {
-            let want = Want::within(Duration::from_millis(100)).on(&server(0));
+            let want = RequestOptions::within(Duration::from_millis(100)).on(&server(0));
             pool.with(want, |loan| memory::ask(loan, "hang")).await.unwrap_err();
             assert!(pool.control().ready(6, Instant::now() + 10 * SECOND).await);
             assert_eq!(pool.counters().use_timeouts, number, "{streams} streams");
             let expected = if number < 5 { ServerState::Up } else { ServerState::Suspect };
             assert_eq!(state(&pool, 0), expected, "{streams} streams, {number} times");
         }
-        // A loan that nobody gives back in time is the clock's alone.
+        // Only the expiry task reports a loan that its caller keeps past the deadline.
         if streams == 1 {
-            let kept = pool.get(Want::within(Duration::from_millis(100)).on(&server(1))).await.unwrap();
+            let kept = pool.get(RequestOptions::within(Duration::from_millis(100)).on(&server(1))).await.unwrap();
             sleep(SECOND).await;
             drop(kept);
             assert_eq!(pool.counters().use_timeouts, 6);
@@ -442,15 +444,15 @@ async fn pl_81_a_use_that_is_not_answered_counts_once() {
     }
 }
 
-/// PL-81: of a loan that its holder uses as it likes, the holder says what became of it.
+/// PL-81: the holder of a loan from `get` reports its errors with `judge`.
 #[tokio::test(start_paused = true)]
-async fn pl_81_whoever_holds_a_loan_says_what_an_error_means() {
+async fn pl_81_the_holder_of_a_loan_reports_its_errors() {
     let cluster = Memory::new(3, 64);
     let pool = full(&cluster, 3).await;
     for (word, at, suspected) in [("refuse", 0, false), ("overloaded", 1, true)] {
         for _ in 0..5 {
             assert_eq!(state(&pool, at), ServerState::Up);
-            let mut loan = pool.get(Want::default().on(&server(at))).await.unwrap();
+            let mut loan = pool.get(RequestOptions::default().on(&server(at))).await.unwrap();
             let error = loan.ask(word).await.unwrap_err();
             loan.judge(&error);
             loan.judge(&error);
@@ -461,7 +463,7 @@ async fn pl_81_whoever_holds_a_loan_says_what_an_error_means() {
 }
 
 fn looking(servers: u16) -> Settings {
-    // Whatever hangs is not ended by its own limits.
+    // With long limits, a connect that hangs is not ended by them.
     let (tcp_timeout, handshake_timeout) = (60 * SECOND, 60 * SECOND);
     Settings { discovery: true, start_jitter: Duration::ZERO, tcp_timeout, handshake_timeout, ..of(servers) }
 }
@@ -487,11 +489,11 @@ async fn pl_50_a_server_that_answers_one_round_and_hangs_up_is_not_dialled_witho
     hanging_up.abort();
 }
 
-/// PL-5 PL-6: whatever was under way, the socket of discovery among it.
+/// PL-5 PL-6: all sockets close, also those of connects in progress and of discovery.
 #[tokio::test(start_paused = true)]
 async fn pl_5_a_disabled_pool_has_no_socket() {
     for streams in [1, 64] {
-        // Silent from the start: all of them hang while they are opened.
+        // Silent from the start: all connects hang.
         let cluster = Memory::new(1, streams);
         let host = cluster.host(0).clone();
         host.silent(true);
@@ -500,7 +502,7 @@ async fn pl_5_a_disabled_pool_has_no_socket() {
         assert!(host.open() >= 2, "{}", host.open());
         pool.control().disable(Drain::within(Duration::ZERO)).await;
         assert_eq!((host.open(), pool.status().servers[0].opening), (0, 0));
-        // In the midst of a round.
+        // During a round.
         let cluster = Memory::new(1, streams);
         let host = cluster.host(0).clone();
         host.knows(&[server(0)]);
@@ -521,9 +523,9 @@ async fn pl_5_a_disabled_pool_has_no_socket() {
     }
 }
 
-/// PL-50: asking for a round in the midst of a good one gives another, and breaks none.
+/// PL-50: a round that is asked for during a healthy round runs after it, and does not break it.
 #[tokio::test(start_paused = true)]
-async fn pl_50_a_round_that_is_asked_for_breaks_none_that_is_well() {
+async fn pl_50_asking_for_a_round_does_not_break_a_healthy_one() {
     let cluster = Memory::new(1, 1);
     let host = cluster.host(0).clone();
     host.knows(&[server(0)]);
@@ -538,7 +540,7 @@ async fn pl_50_a_round_that_is_asked_for_breaks_none_that_is_well() {
     sleep(SECOND).await;
     assert_eq!(host.accepted(), 1, "the same connection");
     assert_eq!((host.asked_who(), pool.counters().rounds_ok, pool.counters().rounds_failed), (3, 3, 0));
-    // One that hangs makes way.
+    // A round that hangs is given up.
     host.silent(true);
     pool.control().refresh();
     sleep(2 * SECOND).await;
@@ -554,7 +556,7 @@ async fn pl_169_callers_that_leave_and_settings_that_change_leave_nothing_behind
         let cluster = delayed(1, streams, Duration::from_millis(3));
         cluster.host(0).delay_connects(Duration::from_millis(5));
         let sized = |size| Settings { connections_per_server: Some(size), max_orphans: 4, ..of(1) };
-        let live = Arc::new(Live { now: Mutex::new(sized(3)), changed: Notify::new() });
+        let live = Arc::new(LiveSettings { now: Mutex::new(sized(3)), changed: Notify::new() });
         let pool = Pool::start_with(cluster.clone(), live.clone(), TokioClock::default(), 7).expect("good settings");
         assert!(pool.control().ready(3, Instant::now() + SECOND).await);
         let (mut random, mut callers, mut orphans) = (7_u64, JoinSet::new(), 0);
@@ -564,7 +566,7 @@ async fn pl_169_callers_that_leave_and_settings_that_change_leave_nothing_behind
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let leaves_after = Duration::from_micros((random >> 40) % 8000);
                 callers.spawn(async move {
-                    let using = pool.with(Want::within(SECOND), |loan| memory::ask(loan, "x"));
+                    let using = pool.with(RequestOptions::within(SECOND), |loan| memory::ask(loan, "x"));
                     let _ = tokio::time::timeout(leaves_after, using).await;
                 });
             }
@@ -578,8 +580,8 @@ async fn pl_169_callers_that_leave_and_settings_that_change_leave_nothing_behind
             orphans = orphans.max(pool.status().servers[0].orphans);
         }
         while callers.join_next().await.is_some() {}
-        // A connection with more is replaced; of those being emptied there is one at a time.
-        assert!(orphans <= 8 * streams, "{orphans} streams at a time that nobody waits for");
+        // A connection with more than 4 orphans is replaced, and one at a time is being replaced.
+        assert!(orphans <= 8 * streams, "{orphans} orphans at a time");
         for size in [6, 1, 3] {
             live.set(sized(size));
             sleep(SECOND + Duration::from_millis(50)).await;
@@ -592,16 +594,16 @@ async fn pl_169_callers_that_leave_and_settings_that_change_leave_nothing_behind
     }
 }
 
-/// Connects that fail as they do when no file can be opened any more.
+/// A connector whose connects fail with "too many open files" until `over` is set.
 #[derive(Clone, Default)]
-struct Exhausted {
+struct ExhaustedConnector {
     over: Arc<AtomicBool>,
     tried: Arc<AtomicUsize>,
 }
 
-struct Nothing;
+struct NullConnection;
 
-impl Connection for Nothing {
+impl Connection for NullConnection {
     fn broken(&self) -> bool {
         false
     }
@@ -617,21 +619,21 @@ impl Connection for Nothing {
     async fn close(&self, _: Instant) {}
 }
 
-impl Connector for Exhausted {
-    type Connection = Nothing;
+impl Connector for ExhaustedConnector {
+    type Connection = NullConnection;
     type Error = io::Error;
 
-    async fn connect(&self, _: &Server, _: Limits) -> io::Result<Nothing> {
+    async fn connect(&self, _: &Server, _: Limits) -> io::Result<NullConnection> {
         self.tried.fetch_add(1, Ordering::SeqCst);
         const TOO_MANY_OPEN_FILES: i32 = 24;
         if self.over.load(Ordering::SeqCst) {
-            Ok(Nothing)
+            Ok(NullConnection)
         } else {
             Err(io::Error::from_raw_os_error(TOO_MANY_OPEN_FILES))
         }
     }
 
-    async fn discover(&self, _: &Nothing) -> io::Result<Vec<Server>> {
+    async fn discover(&self, _: &NullConnection) -> io::Result<Vec<Server>> {
         Ok(vec![server(0).named("a"), server(1).named("b")])
     }
 
@@ -640,27 +642,28 @@ impl Connector for Exhausted {
     }
 }
 
-/// PL-170: no sockets are to be had; that is waited for, not fought for, and told.
+/// PL-170: while no socket can be opened, the pool retries slowly and reports the reason.
 #[tokio::test(start_paused = true)]
 async fn pl_170_a_limit_of_open_files_is_waited_for_without_spinning() {
     for discovery in [false, true] {
-        let exhausted = Exhausted::default();
+        let exhausted = ExhaustedConnector::default();
         let settings = Settings { discovery, ..of(2) };
         let pool = Pool::start_with(exhausted.clone(), settings, TokioClock::default(), 7).expect("good settings");
         sleep(60 * SECOND).await;
-        // Two at a time to each of two servers, after at most 5 s and on average half of that; and a look every 2 s.
+        // Two connects at a time to each of two servers, with waits of at most 5 s and 2.5 s on average; a round every
+        // 2 s.
         let tries = exhausted.tried.load(Ordering::SeqCst);
         assert!((20..=400).contains(&tries), "{tries} tries in a minute");
-        let error = pool.get(Want::within(SECOND)).await.unwrap_err();
+        let error = pool.get(RequestOptions::within(SECOND)).await.unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:1: Too many open files"), "{error}");
         exhausted.over.store(true, Ordering::SeqCst);
         assert!(pool.control().ready(4, Instant::now() + 6 * SECOND).await, "{:?}", pool.status());
     }
 }
 
-/// PL-170: a wall clock that is set back or forth is not looked at.
+/// PL-170: a step of the wall clock has no effect, since the pool never reads it.
 #[test]
-fn pl_170_nothing_goes_by_the_wall_clock() {
+fn pl_170_the_wall_clock_is_never_read() {
     fn look(folder: &std::path::Path) -> usize {
         let entries = std::fs::read_dir(folder).expect("the crate's own sources");
         entries.fold(0, |seen, entry| {

@@ -1,5 +1,5 @@
-//! Each key that only the shell goes by: the same experiment with and without the change must come out differently. On a
-//! cluster in memory and a stopped clock, so that waiting for what does not happen costs nothing.
+//! Each key that only the shell reads: the same experiment must give different results with and without the change. It
+//! uses a cluster in memory and a paused clock, so that a long wait takes no real time.
 
 use std::{
     cell::Cell,
@@ -14,15 +14,15 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Pool, Provider, Server, Settings, SettingsError, Want,
+    Pool, Provider, RequestOptions, Server, Settings, SettingsError,
     clock::TokioClock,
     settings::{Filter, SpeculateAfter, Start, Translate},
     testing::memory::{self, Memory},
 };
 use tokio::time::{Instant, sleep};
 
-type Seen = Pin<Box<dyn Future<Output = String>>>;
-type Row = (&'static str, fn(&mut Settings), fn(Settings) -> Seen);
+type Observation = Pin<Box<dyn Future<Output = String>>>;
+type Row = (&'static str, fn(&mut Settings), fn(Settings) -> Observation);
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -43,37 +43,37 @@ fn server(at: u16) -> Server {
 }
 
 thread_local! {
-    /// What is changed while a pool works, instead of before it begins.
+    /// The change to make while the pool works, instead of before it starts.
     static CHANGED_LIVE: Cell<Option<fn(&mut Settings)>> = const { Cell::new(None) };
 }
 
-/// Its value from the second time on is another.
-struct Turned {
+/// A provider that gives `first` until it is switched to `then`.
+struct SwitchedProvider {
     first: Settings,
     then: Settings,
-    is_turned: AtomicBool,
+    is_switched: AtomicBool,
 }
 
-impl Provider for Turned {
+impl Provider for SwitchedProvider {
     fn settings(&self) -> Result<Settings, SettingsError> {
-        Ok(if self.is_turned.load(Ordering::SeqCst) { &self.then } else { &self.first }.clone())
+        Ok(if self.is_switched.load(Ordering::SeqCst) { &self.then } else { &self.first }.clone())
     }
 }
 
-/// With settings, or with those and then with others: by then it has all its connections.
+/// Starts a pool with these settings. With `CHANGED_LIVE`, the change follows when all connections are open.
 async fn pool(cluster: &Memory, settings: Settings) -> Pool<Memory> {
     let Some(change) = CHANGED_LIVE.get() else { return cluster.pool(settings, 7).expect("good settings") };
     let mut then = settings.clone();
     change(&mut then);
-    let turned = Arc::new(Turned { first: settings, then, is_turned: AtomicBool::new(false) });
-    let pool = Pool::start_with(cluster.clone(), turned.clone(), TokioClock::default(), 7).expect("good settings");
+    let switched = Arc::new(SwitchedProvider { first: settings, then, is_switched: AtomicBool::new(false) });
+    let pool = Pool::start_with(cluster.clone(), switched.clone(), TokioClock::default(), 7).expect("good settings");
     sleep(SECOND / 2).await;
-    turned.is_turned.store(true, Ordering::SeqCst);
+    switched.is_switched.store(true, Ordering::SeqCst);
     sleep(SECOND).await;
     pool
 }
 
-/// Two servers, and a pool on them for so long.
+/// Runs a pool on two servers for this time.
 async fn after(settings: Settings, time: Duration) -> (Memory, Pool<Memory>) {
     let cluster = Memory::new(2, 1);
     let pool = pool(&cluster, settings).await;
@@ -81,15 +81,15 @@ async fn after(settings: Settings, time: Duration) -> (Memory, Pool<Memory>) {
     (cluster, pool)
 }
 
-fn open(settings: Settings) -> Seen {
+fn open(settings: Settings) -> Observation {
     Box::pin(async move {
         let (cluster, _pool) = after(settings, SECOND).await;
         format!("{} {}", cluster.host(0).open(), cluster.host(1).open())
     })
 }
 
-/// What is open when the first server knows of this one.
-fn open_knowing(settings: Settings, other: Server) -> Seen {
+/// The connections at the second server, when both servers name `other` in discovery.
+fn open_knowing(settings: Settings, other: Server) -> Observation {
     Box::pin(async move {
         let cluster = Memory::new(2, 1);
         let all = [server(0).named("a"), other.named("b")];
@@ -114,8 +114,11 @@ const ROWS: &[Row] = &[
             Box::pin(async move {
                 let (_, pool) = after(s, SECOND).await;
                 let begun = Instant::now();
-                let _held = [pool.get(Want::within(60 * SECOND)).await, pool.get(Want::within(60 * SECOND)).await];
-                let kind = pool.get(Want::default()).await.map(drop).unwrap_err().kind;
+                let _held = [
+                    pool.get(RequestOptions::within(60 * SECOND)).await,
+                    pool.get(RequestOptions::within(60 * SECOND)).await,
+                ];
+                let kind = pool.get(RequestOptions::default()).await.map(drop).unwrap_err().kind;
                 format!("{kind:?} {}", begun.elapsed() > SECOND)
             })
         },
@@ -159,7 +162,7 @@ const ROWS: &[Row] = &[
                 let both = vec!["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
                 let (_, pool) = after(Settings { servers: both, ..s }, SECOND).await;
                 let tried = Mutex::new(0);
-                let using = pool.with(Want::default(), |loan| {
+                let using = pool.with(RequestOptions::default(), |loan| {
                     *tried.lock().unwrap() += 1;
                     memory::ask(loan, "overloaded")
                 });
@@ -221,7 +224,7 @@ const ROWS: &[Row] = &[
                 cluster.host(0).delay(600 * SECOND);
                 let mut good = 0;
                 for _ in 0..4 {
-                    let want = Want::within(SECOND).idempotent();
+                    let want = RequestOptions::within(SECOND).idempotent();
                     good += u32::from(pool.with(want, |loan| memory::ask(loan, "x")).await.is_ok());
                 }
                 (good == 4).to_string()
@@ -234,17 +237,17 @@ fn far() -> Server {
     Server::at(([10, 0, 0, 9], 9).into())
 }
 
-async fn seen((name, change, observe): &Row) -> (String, String) {
+async fn observe_both((name, change, observe): &Row) -> (String, String) {
     let mut changed = base();
     change(&mut changed);
     changed.check().unwrap_or_else(|error| panic!("{name}: {error}"));
     (observe(base()).await, observe(changed).await)
 }
 
-/// PL-61: within a second, for a pool that works already.
+/// PL-61: a change takes effect within a second in a running pool.
 #[tokio::test(start_paused = true)]
 async fn pl_61_every_key_of_the_shell_is_live() {
-    // About the beginning alone, and about connects that are made.
+    // These hold only at the start and for new connects.
     const OF_WHAT_COMES: [&str; 2] = ["start", "tcp-timeout"];
     for (name, change, observe) in ROWS.iter().filter(|(name, ..)| !OF_WHAT_COMES.contains(name)) {
         let before = observe(base()).await;
@@ -259,19 +262,19 @@ async fn pl_61_every_key_of_the_shell_is_live() {
 #[tokio::test(start_paused = true)]
 async fn pl_62_every_key_of_the_shell_has_effect() {
     for row in ROWS {
-        let (before, after) = seen(row).await;
+        let (before, after) = observe_both(row).await;
         assert_ne!(before, after, "{} has no effect", row.0);
     }
-    assert_eq!(ROWS.len(), 17, "the others are the core's, and shown there");
+    assert_eq!(ROWS.len(), 17, "the core's tests have the others");
 }
 
-/// PL-179: a pool that does not read a key is found out by the row of that key.
+/// PL-179: the row of a key detects a pool that does not read the key.
 #[cfg(feature = "planted")]
 #[tokio::test(start_paused = true)]
 async fn pl_179_a_key_that_is_ignored_is_missed() {
     for row in ROWS {
         honeyflow_runtime::planted::plant(Some(format!("pool-ignores-{}", row.0).leak()));
-        let (before, after) = seen(row).await;
+        let (before, after) = observe_both(row).await;
         honeyflow_runtime::planted::plant(None);
         assert_eq!(before, after, "the row of {} would not notice", row.0);
     }

@@ -1,4 +1,4 @@
-//! The protocol of [`crate::node`]: one line, one answer, numbered, so that a connection can be shared.
+//! The connector for [`crate::node`]. Each line has a number and gets one answer, so that a connection can be shared.
 
 use std::{
     collections::HashMap,
@@ -41,15 +41,15 @@ pub enum LineError {
 #[derive(Clone, Default)]
 pub struct Lines {
     pub streams: u32,
-    /// So many connects panic.
+    /// How many of the next connects panic.
     pub panics: Arc<AtomicU32>,
-    /// What a connect says while it is true.
+    /// While true, each connect fails with a refused login.
     pub refuses_login: Arc<AtomicBool>,
-    /// Connects that came as far as the greeting.
+    /// The number of connects that got a greeting.
     pub greeted: Arc<AtomicU64>,
-    /// What the pool said last.
+    /// The limits of the last connect.
     pub limits: Arc<Mutex<Option<Limits>>>,
-    /// Its part of the settings, which may hold anything but a table `wrong`.
+    /// The connector's part of the settings. A table `wrong` is refused, any other is accepted.
     pub told: Arc<Mutex<Table>>,
 }
 
@@ -63,12 +63,12 @@ impl Lines {
     }
 }
 
-type Pending = HashMap<u64, (oneshot::Sender<String>, Option<InFlight<Lines>>)>;
+type PendingAnswers = HashMap<u64, (oneshot::Sender<String>, Option<InFlight<Lines>>)>;
 
 pub struct Line {
     streams: u32,
     writer: tokio::sync::Mutex<OwnedWriteHalf>,
-    pending: Arc<Mutex<Pending>>,
+    pending: Arc<Mutex<PendingAnswers>>,
     next: AtomicU64,
     gone: watch::Receiver<bool>,
     reader: AbortHandle,
@@ -100,7 +100,8 @@ impl Line {
     }
 }
 
-/// As a transport does it: the request is in flight until its answer has come, whoever still waits for it.
+/// Sends a command like a transport does: the request is in flight until its answer has come, even if the caller has
+/// gone.
 pub async fn ask(mut loan: Loan<Lines>, command: &str) -> Result<String, LineError> {
     let flight = loan.in_flight();
     loan.send(command, Some(flight)).await
@@ -152,7 +153,7 @@ impl Connector for Lines {
             None => return Err(LineError::Nonsense(greeting)),
         }
         self.greeted.fetch_add(1, Ordering::SeqCst);
-        let pending: Arc<Mutex<Pending>> = Arc::default();
+        let pending: Arc<Mutex<PendingAnswers>> = Arc::default();
         let (gone, is_gone) = watch::channel(false);
         let (notices, heard) = mpsc::channel(64);
         let answers = pending.clone();
@@ -230,7 +231,7 @@ impl Connector for Lines {
             LineError::Refused(_) => Verdict::refused(42),
             LineError::Overloaded => Verdict {
                 kind: honeyflow_pool::Kind::Server(0x1001),
-                executed: honeyflow_pool::Executed::No,
+                executed: honeyflow_pool::Execution::No,
                 retry_after: Some(std::time::Duration::from_secs(1)),
                 ..Verdict::lost()
             },

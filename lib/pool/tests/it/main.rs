@@ -1,10 +1,11 @@
-//! The pool on real sockets: servers written here, on loopback, that can be stopped, paused, slowed and made silent. What
-//! must be true is counted at the servers.
+//! Tests of the pool on real sockets, with test servers on loopback that can be stopped, paused, slowed and made
+//! silent. The tests count at the servers.
 
 #[cfg(feature = "testing")]
 mod checkin;
 #[cfg(feature = "testing")]
 mod conformance;
+mod connecting;
 mod control;
 #[cfg(feature = "testing")]
 mod deadlines;
@@ -19,12 +20,11 @@ mod lines;
 #[cfg(feature = "testing")]
 mod names;
 mod node;
-mod opening;
 mod outage;
+mod requests;
 #[cfg(feature = "testing")]
 mod returning;
 mod settings;
-mod using;
 
 use std::{future::Future, time::Duration};
 
@@ -32,10 +32,10 @@ use honeyflow_pool::{Pool, Settings};
 use lines::Lines;
 use node::Node;
 
-/// Generous: only against hanging.
+/// A generous time limit, which only stops tests that hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -49,7 +49,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// Few connections, no chance, no discovery.
+/// Settings with two connections per server, without random replacement and without discovery.
 fn plain(nodes: &[&Node]) -> Settings {
     Settings {
         servers: nodes.iter().map(|node| node.address().to_string()).collect(),

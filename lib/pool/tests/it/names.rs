@@ -1,9 +1,9 @@
-//! Configured servers by name, on a stopped clock.
+//! Servers that are configured by name, on a paused clock.
 
 use std::time::Duration;
 
 use honeyflow_pool::{
-    Pool, Server, ServerState, Settings, Want,
+    Pool, RequestOptions, Server, ServerState, Settings,
     testing::memory::{self, Memory},
 };
 use tokio::time::{Instant, sleep};
@@ -16,9 +16,9 @@ fn named(cluster: &Memory, discovery: bool) -> Pool<Memory> {
     cluster.pool(settings, 7).expect("good settings")
 }
 
-/// PL-10 PL-102: whoever asked meanwhile waits, and is served when the name leads somewhere; nobody has to say so.
+/// PL-10 PL-102: a request waits meanwhile, and is served when the name can be looked up, without an operator's help.
 #[tokio::test(start_paused = true)]
-async fn pl_10_a_pool_gets_going_when_its_name_can_be_looked_up_at_last() {
+async fn pl_10_a_pool_starts_to_serve_when_its_name_can_be_looked_up() {
     for discovery in [false, true] {
         let cluster = Memory::new(1, 64);
         let server = Server::at("127.0.0.1:1".parse().unwrap()).named("a");
@@ -26,10 +26,11 @@ async fn pl_10_a_pool_gets_going_when_its_name_can_be_looked_up_at_last() {
         let pool = named(&cluster, discovery);
         sleep(60 * SECOND).await;
         assert!(pool.status().servers.is_empty());
-        let error = pool.with(Want::within(SECOND), |loan| memory::ask(loan, "x")).await.unwrap_err().to_string();
+        let error =
+            pool.with(RequestOptions::within(SECOND), |loan| memory::ask(loan, "x")).await.unwrap_err().to_string();
         assert!(error.contains(&format!("{NAME} cannot be looked up: no such name")), "{error}");
         let asking = pool.clone();
-        let want = Want::within(10 * SECOND);
+        let want = RequestOptions::within(10 * SECOND);
         let patient = tokio::spawn(async move { asking.with(want, |loan| memory::ask(loan, "x")).await.is_ok() });
         sleep(SECOND).await;
         let (known, waiting): (usize, usize) = (pool.status().servers.len(), pool.status().waiting.iter().sum());
@@ -45,7 +46,7 @@ async fn pl_10_a_pool_gets_going_when_its_name_can_be_looked_up_at_last() {
     }
 }
 
-/// PL-10: a name that leads elsewhere later on is followed, without discovery too.
+/// PL-10: the pool follows a name whose address changes, also without discovery.
 #[tokio::test(start_paused = true)]
 async fn pl_10_a_name_that_leads_elsewhere_is_followed() {
     let cluster = Memory::new(2, 64);
@@ -58,7 +59,7 @@ async fn pl_10_a_name_that_leads_elsewhere_is_followed() {
     assert_eq!(pool.status().servers.len(), 1);
 }
 
-/// PL-10 PL-12: names that nobody answers for cost one time-out in all, and the others are used meanwhile.
+/// PL-10 PL-12: names whose look-up hangs cost one time-out together, and the others are used meanwhile.
 #[tokio::test(start_paused = true)]
 async fn pl_10_names_are_looked_up_together() {
     let cluster = Memory::new(2, 64);
@@ -72,6 +73,6 @@ async fn pl_10_names_are_looked_up_together() {
     assert!(pool.control().ready(4, Instant::now() + SECOND).await, "{:?}", pool.status());
     assert_eq!(pool.status().discovery_error, None, "the others are still looked up");
     sleep(5 * SECOND).await;
-    let told = pool.status().discovery_error.expect("that the others lead nowhere");
-    assert_eq!(told.matches("cannot be looked up: no answer for 5 s").count(), 8, "{told}");
+    let shown = pool.status().discovery_error.expect("the others cannot be looked up");
+    assert_eq!(shown.matches("cannot be looked up: no answer for 5 s").count(), 8, "{shown}");
 }

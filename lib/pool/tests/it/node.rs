@@ -1,4 +1,4 @@
-//! A server: greets, then answers each line `<id> <command>` with `<id> <answer>`.
+//! A test server: it greets, then answers each line `<id> <command>` with `<id> <answer>`.
 
 use std::{
     net::SocketAddr,
@@ -19,21 +19,21 @@ use tokio::{
 
 #[derive(Default)]
 pub struct Behaviour {
-    /// Accepts, then says nothing at all.
+    /// Accepts, then sends nothing.
     pub mute: AtomicBool,
-    /// Reads and answers nothing until it is over.
+    /// Reads, and answers nothing while this is true.
     pub paused: AtomicBool,
     /// Hangs up right after the greeting.
     pub hangs_up: AtomicBool,
-    /// What it says first instead of a greeting; nothing at all, and it hangs up.
+    /// The bytes that it sends instead of a greeting. If they are empty, it hangs up.
     pub greeting: Mutex<Option<Vec<u8>>>,
     pub delay_ms: AtomicU64,
-    /// What it says when asked who is there.
+    /// Its answer to discovery.
     pub cluster: Mutex<Vec<Server>>,
     pub accepted: AtomicUsize,
     pub open: AtomicUsize,
     pub answered: AtomicUsize,
-    /// What it tells those who watch.
+    /// The connections that get notices.
     pub notices: Mutex<Vec<tokio::sync::mpsc::UnboundedSender<String>>>,
 }
 
@@ -52,7 +52,7 @@ impl Node {
         node
     }
 
-    /// An address on which nobody listens yet.
+    /// A node that is not listening yet.
     pub async fn absent() -> Node {
         let node = Node::start().await;
         node.stop().await;
@@ -80,7 +80,7 @@ impl Node {
         *self.running.lock().unwrap() = Some((task.abort_handle(), over));
     }
 
-    /// As if killed: the port refuses, connections are gone.
+    /// Stops the node as if it was killed: the port refuses connects, and its connections end.
     pub async fn stop(&self) {
         let running = self.running.lock().unwrap().take();
         if let Some((task, over)) = running {
@@ -122,7 +122,7 @@ impl Node {
         *self.behaviour.greeting.lock().unwrap() = Some(greeting.to_vec());
     }
 
-    /// As a good server does.
+    /// Greets normally again.
     pub fn behaves(&self) {
         self.mute(false);
         *self.behaviour.greeting.lock().unwrap() = None;
@@ -143,9 +143,9 @@ impl Node {
     }
 }
 
-struct Open(Arc<Behaviour>);
+struct OpenGuard(Arc<Behaviour>);
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
     }
@@ -153,7 +153,7 @@ impl Drop for Open {
 
 async fn talk(stream: TcpStream, behaviour: Arc<Behaviour>, mut ends: watch::Receiver<bool>) {
     behaviour.open.fetch_add(1, Ordering::SeqCst);
-    let open = Open(behaviour.clone());
+    let open = OpenGuard(behaviour.clone());
     tokio::select! {
         _ = serve(stream, behaviour) => {}
         _ = ends.wait_for(|over| *over) => {}

@@ -1,9 +1,9 @@
-//! A server that comes back, on a stopped clock.
+//! A server that comes back, on a paused clock.
 
 use std::time::Duration;
 
 use honeyflow_pool::{
-    Settings, Want,
+    RequestOptions, Settings,
     testing::memory::{self, Memory},
 };
 use tokio::time::{Instant, sleep};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 const POOLS: u64 = 100;
 const EACH: u32 = 3;
 
-/// PL-188 PL-118: it is filled, and not run over.
+/// PL-188 PL-118: the server gets its connections, without many extra connects.
 #[tokio::test(start_paused = true)]
 async fn pl_188_a_returning_server_sees_no_storm_of_a_hundred_pools() {
     let wanted = POOLS as usize * EACH as usize;
@@ -47,7 +47,7 @@ async fn pl_188_a_returning_server_sees_no_storm_of_a_hundred_pools() {
     drop(pools);
 }
 
-/// PL-186: counted at the server, of twenty restarts; the peer's own figures are a bench's affair.
+/// PL-186: counted at the server over twenty restarts. A bench measures the peer.
 #[tokio::test(start_paused = true)]
 async fn pl_186_a_restarted_server_is_soon_full_and_soon_at_its_share() {
     let cluster = Memory::new(3, 1);
@@ -57,7 +57,8 @@ async fn pl_186_a_restarted_server_is_soon_full_and_soon_at_its_share() {
         discovery: false,
         connections_per_server: Some(EACH),
         decay_per_billion: Some(0),
-        // A server that was killed refuses, and is then tried once a second; these are merely not there.
+        // A killed server refuses connects and is then tried once a second; a stopped host in memory is only
+        // unreachable.
         max_backoff: Duration::from_secs(1),
         ..Settings::default()
     };
@@ -66,7 +67,7 @@ async fn pl_186_a_restarted_server_is_soon_full_and_soon_at_its_share() {
         let pool = pool.clone();
         async move {
             loop {
-                let _ = pool.with(Want::default().idempotent(), |loan| memory::ask(loan, "x")).await;
+                let _ = pool.with(RequestOptions::default().idempotent(), |loan| memory::ask(loan, "x")).await;
                 sleep(Duration::from_millis(20)).await;
             }
         }

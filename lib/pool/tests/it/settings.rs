@@ -7,23 +7,23 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Change, Drain, Functions, Kind, Pool, Provider, Settings, SettingsError, State, Want,
+    Change, Drain, Functions, Kind, Pool, Provider, RequestOptions, Settings, SettingsError, State,
     settings::{Table, Value, WhenEmpty},
 };
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{PATIENCE, eventually, full, lines::Lines, node::Node, plain, within};
 
-/// Settings that can be set, and say so.
-struct Live {
+/// A provider whose settings a test can change, and which reports the change.
+struct LiveSettings {
     now: Mutex<Result<Settings, SettingsError>>,
     changed: Notify,
     asked: AtomicUsize,
 }
 
-impl Live {
-    fn new(settings: Settings) -> Arc<Live> {
-        Arc::new(Live { now: Mutex::new(Ok(settings)), changed: Notify::new(), asked: AtomicUsize::new(0) })
+impl LiveSettings {
+    fn new(settings: Settings) -> Arc<LiveSettings> {
+        Arc::new(LiveSettings { now: Mutex::new(Ok(settings)), changed: Notify::new(), asked: AtomicUsize::new(0) })
     }
 
     fn set(&self, settings: Result<Settings, SettingsError>) {
@@ -32,13 +32,13 @@ impl Live {
         self.changed.notify_one();
     }
 
-    /// Asked for twice, so that the first answer has had its effect.
+    /// The pool has asked twice, so the first answer has taken effect.
     fn is_taken(&self) -> bool {
         self.asked.load(Ordering::SeqCst) >= 2
     }
 }
 
-impl Provider for Live {
+impl Provider for LiveSettings {
     fn settings(&self) -> Result<Settings, SettingsError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.now.lock().unwrap().clone()
@@ -52,7 +52,7 @@ impl Provider for Live {
 #[tokio::test]
 async fn pl_61_good_settings_are_live_and_bad_ones_change_nothing() {
     let node = Node::start().await;
-    let live = Live::new(plain(&[&node]));
+    let live = LiveSettings::new(plain(&[&node]));
     let pool = Pool::start(Lines::exclusive(), live.clone()).unwrap();
     assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
     let sized = |count| Settings { connections_per_server: Some(count), ..plain(&[&node]) };
@@ -69,9 +69,9 @@ async fn pl_61_good_settings_are_live_and_bad_ones_change_nothing() {
     eventually("shrunk", || node.open() == 1).await;
     assert_eq!(pool.status().settings_error, None);
     live.set(Ok(Settings { when_empty: WhenEmpty::Fail, ..sized(1) }));
-    let _loan = pool.get(Want::default()).await.unwrap();
+    let _loan = pool.get(RequestOptions::default()).await.unwrap();
     eventually("live for requests", || {
-        let mut get = Box::pin(pool.get(Want::default()));
+        let mut get = Box::pin(pool.get(RequestOptions::default()));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         matches!(Future::poll(get.as_mut(), &mut context),
             std::task::Poll::Ready(Err(error)) if error.kind == Kind::NoConnection)
@@ -93,33 +93,33 @@ async fn pl_60_a_provider_of_functions_is_asked_again() {
     eventually("counted at the server", || node.open() == 3).await;
 }
 
-/// PL-61 PL-6: switched off and on again while it runs; what people command in between stays.
+/// PL-61 PL-6: the setting `enabled` disables and enables a running pool; an operator's command in between stays.
 #[tokio::test]
 async fn pl_61_a_pool_is_switched_off_and_on_by_its_settings() {
     let node = Node::start().await;
-    let live = Live::new(plain(&[&node]));
+    let live = LiveSettings::new(plain(&[&node]));
     let pool = Pool::start(Lines::exclusive(), live.clone()).unwrap();
     assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
     let switched = |enabled| Settings { enabled, ..plain(&[&node]) };
     live.set(Ok(switched(false)));
     eventually("off, without a socket", || pool.status().state == State::Disabled && node.open() == 0).await;
-    assert_eq!(pool.get(Want::default()).await.unwrap_err().kind, Kind::Disabled);
+    assert_eq!(pool.get(RequestOptions::default()).await.unwrap_err().kind, Kind::Disabled);
     live.set(Ok(switched(true)));
     assert!(pool.control().ready(2, Instant::now() + PATIENCE).await, "{:?}", pool.status());
     pool.control().disable(Drain::within(Duration::ZERO)).await;
     live.set(Ok(Settings { tries: 2, ..switched(true) }));
     eventually("the change was seen", || live.is_taken()).await;
-    assert_eq!(pool.status().state, State::Disabled, "nothing was said about this");
+    assert_eq!(pool.status().state, State::Disabled, "the setting did not change");
 }
 
-/// Off and on again before anything else had a turn.
-struct Hasty {
+/// A provider that disables and enables the pool in quick succession.
+struct HastyProvider {
     next: Mutex<Vec<Settings>>,
     last: Settings,
     changed: Notify,
 }
 
-impl Provider for Hasty {
+impl Provider for HastyProvider {
     fn settings(&self) -> Result<Settings, SettingsError> {
         let next = self.next.lock().unwrap().pop();
         if next.is_some() {
@@ -139,7 +139,7 @@ async fn pl_61_a_pool_that_was_off_for_a_moment_is_on_again() {
     let node = Node::start().await;
     let switched = |enabled| Settings { enabled, ..plain(&[&node]) };
     let next = Mutex::new(vec![switched(false), switched(true)]);
-    let hasty = Arc::new(Hasty { next, last: switched(true), changed: Notify::new() });
+    let hasty = Arc::new(HastyProvider { next, last: switched(true), changed: Notify::new() });
     let pool = Pool::start(Lines::exclusive(), hasty.clone()).unwrap();
     let mut changes = pool.control().changes();
     let off = async { while !matches!(changes.next().await, Some(Change::State { now: State::Disabled, .. })) {} };
@@ -148,20 +148,20 @@ async fn pl_61_a_pool_that_was_off_for_a_moment_is_on_again() {
     assert!(pool.control().ready(2, Instant::now() + PATIENCE).await, "{:?}", pool.status());
 }
 
-/// PL-60 PL-61: the connector's tables are as live as the pool's own keys, and it has the last word on them.
+/// PL-60 PL-61: the connector's tables are as live as the pool's own keys, and the connector may refuse them.
 #[tokio::test]
-async fn pl_60_a_connector_is_told_its_own_part() {
+async fn pl_60_a_connector_gets_its_own_part() {
     let node = Node::start().await;
     let own = |name: &str| Table::from([(name.to_owned(), Value::Table(Table::new()))]);
     let with =
         |name: &str, size| Settings { connector: own(name), connections_per_server: Some(size), ..plain(&[&node]) };
-    let live = Live::new(with("first", 2));
+    let live = LiveSettings::new(with("first", 2));
     let connector = Lines::exclusive();
     let told = connector.told.clone();
     let pool = Pool::start(connector, live.clone()).unwrap();
     assert_eq!(*told.lock().unwrap(), own("first"), "before anything is opened");
     live.set(Ok(with("second", 3)));
-    eventually("told again", || *told.lock().unwrap() == own("second")).await;
+    eventually("configured again", || *told.lock().unwrap() == own("second")).await;
     eventually("with the rest", || node.open() == 3).await;
     live.set(Ok(with("wrong", 4)));
     eventually("shown", || pool.status().settings_error.is_some_and(|error| error.wrong[0].0 == "wrong")).await;

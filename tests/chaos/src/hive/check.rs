@@ -1,19 +1,19 @@
-//! The independent checker: reads the log as it stands in the store and asks two rules about it. What bees have said
-//! about their terms is asked a third one.
+//! The independent checker. It reads the log from the store and tests two rules on it; a third rule is tested on what
+//! the nodes have reported about their terms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use honeyflow_event::Epoch;
-use honeyflow_invariant::{fence::Accepted, hive::accepted_epochs_never_fall};
+use honeyflow_invariant::{fence::AcceptedWrite, hive::accepted_epochs_never_fall};
 use serde::Serialize;
 
-use super::{Said, ledger::Entry};
+use super::{NodeMessage, ledger::Entry};
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verdict {
     pub writes: u64,
     pub terms: u64,
-    /// Accepted after a write under a higher epoch (HI-3, HI-11).
+    /// Writes that the store accepted after a write under a higher epoch (HI-3, HI-11).
     pub stale: u64,
     /// Epochs under which two nodes have written (HI-1).
     pub shared_epochs: u64,
@@ -28,11 +28,11 @@ impl Verdict {
     }
 }
 
-/// In the order in which the store has accepted them.
+/// Tests the entries, which stand in the order in which the store accepted them.
 pub fn judge(entries: &[Entry]) -> Verdict {
-    let accepted: Vec<Accepted> = entries
+    let accepted: Vec<AcceptedWrite> = entries
         .iter()
-        .map(|entry| Accepted { lease: entry.lease.as_str().into(), epoch: Epoch(entry.epoch) })
+        .map(|entry| AcceptedWrite { lease: entry.lease.as_str().into(), epoch: Epoch(entry.epoch) })
         .collect();
     let mut writers: BTreeMap<(&str, u64), BTreeSet<&str>> = BTreeMap::new();
     for entry in entries {
@@ -46,39 +46,39 @@ pub fn judge(entries: &[Entry]) -> Verdict {
     }
 }
 
-/// When terms were good, on the machine's clock: by the latest when the first write under one was accepted, and at least
-/// until it was last looked at.
+/// When each term was good, on the machine's clock: at the latest from its first accepted write on, and at least until
+/// it was last checked.
 #[derive(Default)]
-pub struct Terms(BTreeMap<String, BTreeMap<u64, Good>>);
+pub struct Terms(BTreeMap<String, BTreeMap<u64, GoodTime>>);
 
 #[derive(Default)]
-struct Good {
+struct GoodTime {
     from_us: Option<u64>,
     until_us: Option<u64>,
 }
 
 impl Terms {
-    pub fn hear(&mut self, said: &Said) {
-        match said {
-            Said::Wrote { lease, epoch, at_us } => self.of(lease, *epoch).from_us = Some(*at_us),
-            Said::Tried { lease, epoch, good_us, .. } => self.of(lease, *epoch).until_us = Some(*good_us),
+    pub fn record(&mut self, message: &NodeMessage) {
+        match message {
+            NodeMessage::Wrote { lease, epoch, at_us } => self.entry(lease, *epoch).from_us = Some(*at_us),
+            NodeMessage::Tried { lease, epoch, good_us, .. } => self.entry(lease, *epoch).until_us = Some(*good_us),
             _ => {}
         }
     }
 
-    fn of(&mut self, lease: &str, epoch: u64) -> &mut Good {
+    fn entry(&mut self, lease: &str, epoch: u64) -> &mut GoodTime {
         self.0.entry(lease.to_owned()).or_default().entry(epoch).or_default()
     }
 
-    /// Whoever had it has written all that it will under it.
+    /// True if the node that had this term has finished writing under it.
     pub fn is_over(&self, lease: &str, epoch: u64) -> bool {
         let good = self.0.get(lease).and_then(|terms| terms.get(&epoch));
         good.is_some_and(|good| good.until_us.is_some())
     }
 
-    /// Terms that began while an earlier one of the same lease was good (HI-4).
-    pub fn at_once(&self) -> u32 {
-        let of_lease = |terms: &BTreeMap<u64, Good>| {
+    /// Counts the terms that began while an earlier term of the same lease was good (HI-4).
+    pub fn overlaps(&self) -> u32 {
+        let of_lease = |terms: &BTreeMap<u64, GoodTime>| {
             let (mut until_us, mut found) = (0, 0);
             for good in terms.values() {
                 found += u32::from(good.from_us.is_some_and(|from_us| from_us < until_us));
@@ -95,17 +95,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hi_4_a_term_that_is_good_after_its_successor_began_is_seen() {
-        let at_once = |until_us: u64| {
+    fn hi_4_a_term_that_is_good_after_its_successor_began_is_found() {
+        let overlaps = |until_us: u64| {
             let mut terms = Terms::default();
-            let wrote = |epoch, at_us| Said::Wrote { lease: "a".to_owned(), epoch, at_us };
-            terms.hear(&wrote(2, 50));
-            terms.hear(&wrote(1, 10));
+            let wrote = |epoch, at_us| NodeMessage::Wrote { lease: "a".to_owned(), epoch, at_us };
+            terms.record(&wrote(2, 50));
+            terms.record(&wrote(1, 10));
             let lease = "a".to_owned();
-            terms.hear(&Said::Tried { lease, epoch: 1, accepted: 0, refused: 4, good_us: until_us, accepted_us: 0 });
-            terms.at_once()
+            terms.record(&NodeMessage::Tried {
+                lease,
+                epoch: 1,
+                accepted: 0,
+                refused: 4,
+                good_us: until_us,
+                accepted_us: 0,
+            });
+            terms.overlaps()
         };
-        assert_eq!((at_once(49), at_once(51)), (0, 1));
+        assert_eq!((overlaps(49), overlaps(51)), (0, 1));
     }
 
     fn log(entries: &[(&str, u64, &str)]) -> Vec<Entry> {
@@ -125,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn hi_1_two_writers_of_one_epoch_are_seen() {
+    fn hi_1_two_writers_of_one_epoch_are_found() {
         assert_eq!(judge(&log(&[("a", 1, "x"), ("a", 1, "y")])).shared_epochs, 1);
     }
 }

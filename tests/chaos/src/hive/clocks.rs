@@ -1,5 +1,5 @@
-//! Clocks that are wrong. Wall clocks are stepped by libfaketime, which stands between a bee and its C library; the clock
-//! that trust is counted on is no business of the C library, and is made to run fast or slow in the bee itself.
+//! Clocks that are wrong. libfaketime, which stands between a node and its C library, steps the wall clock. The clock
+//! on which trust is counted does not go through the C library, so the node process itself makes it run fast or slow.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,21 +16,21 @@ use honeyflow_services::install;
 const PACKAGE: &str = "libfaketime";
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
-/// Just within what leases promise to bear, in thousandths.
+/// Just below the drift that leases promise to tolerate, in thousandths.
 pub const DRIFT_MAX: i64 = 49;
 
-/// The library, and a folder for what the clocks show. Gone with the value.
+/// The library, and a folder with one file per wall clock. The folder is deleted with the value.
 pub struct Clocks {
     library: PathBuf,
     folder: PathBuf,
 }
 
 impl Clocks {
-    /// Where it is installed already.
+    /// Finds an installed library.
     ///
     /// # Errors
-    /// Why there is none.
-    pub fn found() -> Result<Arc<Clocks>, String> {
+    /// If the library is not installed, or the folder cannot be created.
+    pub fn find() -> Result<Arc<Clocks>, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let library = library().ok_or_else(|| format!("{LIBRARY} is not installed (package {PACKAGE})"))?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -39,30 +39,30 @@ impl Clocks {
         Ok(Arc::new(Clocks { library, folder }))
     }
 
-    /// The same, installed if need be.
+    /// Installs the library if it is missing, and finds it.
     ///
     /// # Errors
-    /// Why it cannot be had.
-    pub fn had() -> Result<Arc<Clocks>, String> {
+    /// If the library cannot be installed.
+    pub fn install() -> Result<Arc<Clocks>, String> {
         if library().is_none() {
             install::packages(&[PACKAGE])?;
         }
-        Clocks::found()
+        Clocks::find()
     }
 
-    /// Before a bee is started: a wall clock of its own, right for now.
+    /// Gives a node that is about to start a wall clock of its own, which is right at first.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn hang(&self, name: &str, command: &mut Command) -> Result<Wall, String> {
-        let wall = Wall { file: self.folder.join(name) };
-        wall.set(0)?;
+    pub fn attach(&self, name: &str, command: &mut Command) -> Result<WallClock, String> {
+        let wall_clock = WallClock { file: self.folder.join(name) };
+        wall_clock.set(0)?;
         command
             .env("LD_PRELOAD", &self.library)
-            .env("FAKETIME_TIMESTAMP_FILE", &wall.file)
+            .env("FAKETIME_TIMESTAMP_FILE", &wall_clock.file)
             .env("FAKETIME_CACHE_DURATION", "1")
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        Ok(wall)
+        Ok(wall_clock)
     }
 }
 
@@ -77,16 +77,16 @@ fn library() -> Option<PathBuf> {
     folders.filter_map(Result::ok).map(|folder| folder.path().join(LIBRARY)).find(|path| path.is_file())
 }
 
-/// A bee's wall clock; what it is set to is seen within a second or two.
-pub struct Wall {
+/// A node's wall clock. The node sees a change within one or two seconds.
+pub struct WallClock {
     file: PathBuf,
 }
 
-impl Wall {
+impl WallClock {
     /// # Errors
     /// If the file cannot be written.
     pub fn set(&self, seconds: i64) -> Result<(), String> {
-        // Never half of it.
+        // The file is replaced in one step, so that the node never reads half of it.
         let next = self.file.with_extension("next");
         std::fs::write(&next, format!("{seconds:+}\n"))
             .and_then(|()| std::fs::rename(&next, &self.file))
@@ -94,17 +94,17 @@ impl Wall {
     }
 }
 
-/// What the library leaves behind of a process that was killed.
-pub fn sweep(pid: u32) {
+/// Removes what the library leaves behind when a process is killed.
+pub fn remove_leftovers(pid: u32) {
     for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
         let _ = std::fs::remove_file(Path::new("/dev/shm").join(name));
     }
 }
 
-/// A clock that runs so many thousandths fast, or slow.
-pub struct Drifting(pub i64);
+/// A clock that runs fast by this many thousandths; slow, if the number is negative.
+pub struct DriftingClock(pub i64);
 
-impl Clock for Drifting {
+impl Clock for DriftingClock {
     fn now(&self) -> Moment {
         Moment(BootClock.now().0.saturating_mul((1000 + self.0).unsigned_abs()) / 1000)
     }

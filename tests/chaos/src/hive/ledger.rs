@@ -1,4 +1,5 @@
-//! The log that leaders write to: in the store that holds their leases, in the order in which it accepted them.
+//! The log that leaders write to. It is in the store that holds their leases, and keeps the order in which the store
+//! accepted the entries.
 
 pub mod mysql;
 pub mod postgres;
@@ -7,34 +8,41 @@ pub mod sqlite;
 
 use honeyflow_hive::Fence;
 
-pub type Inside<'i> = &'i mut dyn FnMut();
+/// Called in the middle of a write: after everything has been written, before it is committed.
+pub type BeforeCommit<'a> = &'a mut dyn FnMut();
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub lease: String,
     pub epoch: u64,
     pub node: String,
-    /// When it was sent, on the machine's clock.
+    /// When the node sent it, on the machine's clock.
     pub at_us: u64,
 }
 
-/// One connection, used by one thread.
+/// One connection to the log, used by one thread.
 pub trait Ledger {
-    /// True if it was accepted. With a fence it is compared where it is written; without one nothing is. `inside` is called
-    /// in the middle: after everything has been written, before it counts; without it one round trip may do.
+    /// Appends the entry and returns true if the store accepted it. The store compares the fence, if there is one, in
+    /// the transaction that writes. `before_commit` is called before the write counts; without it, one round trip may
+    /// be enough.
     ///
     /// # Errors
-    /// If it is unknown whether it was accepted; the next one begins on a fresh connection.
-    fn append(&mut self, entry: &Entry, fence: Option<&Fence>, inside: Option<Inside<'_>>) -> Result<bool, String>;
+    /// If it is unknown whether the entry was accepted; the caller opens a new connection for the next one.
+    fn append(
+        &mut self,
+        entry: &Entry,
+        fence: Option<&Fence>,
+        before_commit: Option<BeforeCommit<'_>>,
+    ) -> Result<bool, String>;
 
-    /// Everything that was accepted, in that order.
+    /// Returns every accepted entry, in the order of acceptance.
     ///
     /// # Errors
     /// If it cannot be read.
     fn read(&mut self) -> Result<Vec<Entry>, String>;
 }
 
-/// For a client of a server, on the thread that uses it.
+/// A runtime for a server's client, on the thread that uses it.
 fn runtime() -> Result<tokio::runtime::Runtime, String> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Which rounds are played, and how many: a pure count, shared by all hives of a campaign.
+//! Which rounds are played, and how many. It only counts; all hives of a campaign share one plan.
 
 use std::collections::BTreeMap;
 
@@ -6,45 +6,46 @@ use serde::Serialize;
 
 use super::Backend;
 
-/// What happens in a round.
+/// The fault of a round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The leader is stopped anywhere, beyond its lease.
+    /// The leader is stopped at any moment, for longer than its lease.
     Pause,
-    /// It is stopped inside a fenced transaction.
+    /// The leader is stopped inside a fenced transaction.
     Inside,
-    /// It is killed.
+    /// The leader is killed.
     Kill,
-    /// Somebody else is stopped: the leader goes on.
+    /// Another node is stopped; the leader goes on.
     Follower,
-    /// It is stopped, and most of the others with it.
+    /// The leader is stopped, and most of the other nodes with it.
     Half,
-    /// Nothing gets through between it and the store, and nobody is told.
+    /// Nothing passes between the leader and the store, and neither side gets an error.
     Silent,
-    /// The store does not hear it.
+    /// The leader's requests do not reach the store.
     NoRequests,
-    /// It does not hear the store.
+    /// The store's answers do not reach the leader.
     NoAnswers,
-    /// It hears the store 2 to 10 s late.
+    /// The store's answers reach the leader 2 to 10 s late.
     Late,
-    /// The wall clocks of some are hours off, then it is stopped.
+    /// The wall clocks of some nodes are set hours off, then the leader is stopped.
     Clocks,
-    /// It is stopped, and the store forgets the hive.
+    /// The leader is stopped, and the store forgets the hive.
     Flush,
-    /// Nobody gets another connection: those that are open have to do.
+    /// New connections are refused to all nodes: they have to do with the open ones.
     Crowded,
 }
 
-/// For so many pauses there is one round of every other kind.
+/// The number of pauses for each round of another kind.
 const PAUSES_PER_OTHER: u32 = 10;
 
 impl Kind {
-    /// All but [`Kind::Pause`]. Of a file nobody can be cut off, and whoever stands still may keep everybody out.
+    /// All kinds but [`Kind::Pause`] that the backend allows. A node cannot be cut off from a file, and on a file a
+    /// stopped node may lock out all others.
     pub fn others(backend: Backend, clocks: bool) -> Vec<Kind> {
         let mut kinds = vec![Kind::Inside, Kind::Kill, Kind::Follower];
         if backend.has_server() {
-            // What takes longest comes first, so that nobody waits for it at the end.
+            // The slowest kind comes first, so that the campaign does not wait for it at the end.
             kinds.insert(0, Kind::Late);
             kinds.extend([Kind::Half, Kind::Silent, Kind::NoRequests, Kind::NoAnswers, Kind::Crowded]);
         }
@@ -57,9 +58,9 @@ impl Kind {
         kinds
     }
 
-    /// Whether something stale must have been tried in it: not if whoever led is dead, or leads on; nor if it is stopped
-    /// while it keeps everybody out.
-    pub fn tries(self, backend: Backend) -> bool {
+    /// Whether a stale write must have been tried in the round. Not if the leader is dead or stays the leader, nor if
+    /// it is stopped while it locks out all others.
+    pub fn must_try_stale_write(self, backend: Backend) -> bool {
         match self {
             Kind::Kill | Kind::Follower | Kind::Crowded => false,
             Kind::Inside => backend.has_server(),
@@ -68,46 +69,46 @@ impl Kind {
     }
 }
 
-/// So many pauses after which something stale was tried, and a tenth as many rounds of every other kind. Those in which
-/// nothing stale was tried, though it should have been, are played again.
+/// A number of pauses after which a stale write was tried, and a tenth as many rounds of every other kind. A round in
+/// which no stale write was tried, although it should have been, is played again.
 pub struct Plan {
     pauses: u32,
     others: Vec<Kind>,
     begun: u32,
-    again: Vec<Kind>,
-    again_left: u32,
+    repetitions: Vec<Kind>,
+    repetitions_left: u32,
 }
 
 impl Plan {
     pub fn new(pauses: u32, others: Vec<Kind>) -> Plan {
-        let mut plan = Plan { pauses, others, begun: 0, again: Vec::new(), again_left: 0 };
-        plan.again_left = again_at_most(plan.rounds());
+        let mut plan = Plan { pauses, others, begun: 0, repetitions: Vec::new(), repetitions_left: 0 };
+        plan.repetitions_left = repetitions_max(plan.rounds());
         plan
     }
 
-    /// Of every kind but [`Kind::Pause`].
-    pub fn of_each(&self) -> u32 {
+    /// The number of rounds of each kind but [`Kind::Pause`].
+    pub fn rounds_of_each_other(&self) -> u32 {
         (self.pauses / PAUSES_PER_OTHER).max(1)
     }
 
     pub fn rounds(&self) -> u32 {
-        self.pauses + self.of_each() * u32::try_from(self.others.len()).unwrap_or(0)
+        self.pauses + self.rounds_of_each_other() * u32::try_from(self.others.len()).unwrap_or(0)
     }
 
-    /// By kind.
+    /// The number of rounds by kind.
     pub fn wanted(&self) -> BTreeMap<Kind, u32> {
-        let others = self.others.iter().map(|kind| (*kind, self.of_each()));
+        let others = self.others.iter().map(|kind| (*kind, self.rounds_of_each_other()));
         others.chain([(Kind::Pause, self.pauses)]).collect()
     }
 
     pub fn next(&mut self) -> Option<Kind> {
-        if let Some(kind) = self.again.pop() {
+        if let Some(kind) = self.repetitions.pop() {
             return Some(kind);
         }
         if self.begun == self.rounds() {
             return None;
         }
-        // Spread evenly: before the n-th round so many others have been.
+        // The other kinds are spread evenly: `before(n)` of them precede the n-th round.
         let others = u64::from(self.rounds() - self.pauses);
         let before = |round: u32| others * u64::from(round) / u64::from(self.rounds());
         let (before, now) = (before(self.begun), before(self.begun + 1));
@@ -116,23 +117,24 @@ impl Plan {
         Some(if now > before { self.others[other] } else { Kind::Pause })
     }
 
-    /// Nothing stale was tried: it does not count. There is an end to that.
+    /// Plays a round of this kind once more, because no stale write was tried in the last one. The number of
+    /// repetitions is limited.
     pub fn play_again(&mut self, kind: Kind) {
-        if self.again_left > 0 {
-            self.again_left -= 1;
-            self.again.push(kind);
+        if self.repetitions_left > 0 {
+            self.repetitions_left -= 1;
+            self.repetitions.push(kind);
         }
     }
 
-    /// What is left to play would say nothing.
+    /// Ends the campaign: further rounds would prove nothing.
     pub fn stop(&mut self) {
-        (self.begun, self.again_left) = (self.rounds(), 0);
-        self.again.clear();
+        (self.begun, self.repetitions_left) = (self.rounds(), 0);
+        self.repetitions.clear();
     }
 }
 
-/// A campaign in which more rounds than this met nobody has a fault of its own.
-fn again_at_most(rounds: u32) -> u32 {
+/// A campaign that needs more repetitions than this is itself at fault.
+fn repetitions_max(rounds: u32) -> u32 {
     rounds / 5 + 60
 }
 
@@ -140,7 +142,7 @@ fn again_at_most(rounds: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn drawn(mut plan: Plan) -> BTreeMap<Kind, u32> {
+    fn count_by_kind(mut plan: Plan) -> BTreeMap<Kind, u32> {
         let mut counts = BTreeMap::new();
         while let Some(kind) = plan.next() {
             *counts.entry(kind).or_default() += 1;
@@ -153,7 +155,7 @@ mod tests {
         for pauses in [1, 4, 30, 1000] {
             for backend in Backend::WITH_POOLER {
                 let plan = || Plan::new(pauses, Kind::others(*backend, true));
-                assert_eq!(drawn(plan()), plan().wanted());
+                assert_eq!(count_by_kind(plan()), plan().wanted());
                 assert_eq!(plan().wanted()[&Kind::Pause], pauses);
             }
         }
@@ -161,18 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn hv_85_a_round_that_met_nobody_is_played_again_but_not_for_ever() {
+    fn hv_85_a_round_without_a_stale_write_is_played_again_but_not_for_ever() {
         let mut plan = Plan::new(10, Vec::new());
         let mut played = 0;
         while plan.next().is_some() {
             played += 1;
             plan.play_again(Kind::Pause);
         }
-        assert_eq!(played, 10 + again_at_most(10));
+        assert_eq!(played, 10 + repetitions_max(10));
     }
 
     #[test]
-    fn who_stops_it_ends_it() {
+    fn a_stopped_plan_has_no_more_rounds() {
         let mut plan = Plan::new(10, Kind::others(Backend::Redis, true));
         plan.play_again(Kind::Half);
         plan.stop();

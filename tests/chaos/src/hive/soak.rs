@@ -1,5 +1,6 @@
-//! One large hive for a long time: faults of all kinds at random, several bees at a time. Then everything is mended, and
-//! the hive must come to rest: all of them counted, one queen, the one duty done, every shard in somebody's hands.
+//! One large hive for a long time, under random faults that hit several nodes at a time. Then all faults end, and the
+//! hive must become stable: every node is counted, there is one queen, the one duty is done, and every shard has a
+//! holder.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +13,13 @@ use honeyflow::demo::dice::Dice;
 use serde::Serialize;
 
 use super::{
-    Backend, Clocks, Kind, LEASE, Place, Profile, Said, Setting, Swarm, Verdict, check, line::Exchange, swarm::Reach,
+    Backend, Clocks, Kind, LEASE, NodeMessage, Profile, StoreLocation, Swarm, SwarmOptions, Verdict, check,
+    node_proxy::ProxyFactory, swarm::FaultOptions,
 };
-use crate::proxy::Way;
+use crate::proxy::LinkMode;
 
 const SHARDS: u32 = 64;
-/// All shards together write a few dozen times a second.
+/// At this pace, all shards together write a few dozen times a second.
 const PACE_MS: u64 = 1000;
 const RESTS_WITHIN: Duration = Duration::from_secs(120);
 const HOUR_S: i64 = 3600;
@@ -42,32 +44,32 @@ pub struct Report {
     pub verdict: Verdict,
     pub stale_tried: u32,
     pub stale_refused: u32,
-    pub rest: Rest,
-    /// Since the last fault was mended.
+    pub rest: RestState,
+    /// Since the last fault ended.
     pub seconds_to_rest: f64,
     pub seconds: f64,
 }
 
-/// What the bees say, all together.
+/// What all nodes report, taken together.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Serialize)]
-pub struct Rest {
+pub struct RestState {
     pub answered: usize,
-    /// How many they believe to serve: the least and the most.
+    /// The number of engaged nodes that the nodes know of: the smallest and the largest answer.
     pub engaged: (u64, u64),
     pub queens: usize,
     pub shards: u32,
-    /// The one duty is done.
+    /// Whether the one duty is done.
     pub duty: bool,
 }
 
-impl Rest {
-    fn of(bees: usize) -> Rest {
-        Rest { answered: bees, engaged: (bees as u64, bees as u64), queens: 1, shards: SHARDS, duty: true }
+impl RestState {
+    fn wanted(bees: usize) -> RestState {
+        RestState { answered: bees, engaged: (bees as u64, bees as u64), queens: 1, shards: SHARDS, duty: true }
     }
 }
 
 impl Report {
-    /// What is missing or wrong.
+    /// Returns what is missing or wrong.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut unless = |holds: bool, fault: String| {
@@ -77,30 +79,39 @@ impl Report {
         };
         unless(self.verdict.stale == 0, format!("{} stale writes were accepted", self.verdict.stale));
         unless(self.verdict.shared_epochs == 0, format!("{} epochs were shared", self.verdict.shared_epochs));
-        unless(self.two_terms_at_once == 0, format!("{} terms were good after others", self.two_terms_at_once));
-        unless(self.stale_refused > 0, "nothing stale was tried".to_owned());
-        let wanted = Rest::of(self.bees);
-        unless(self.rest == wanted, format!("at rest it is {:?} instead of {wanted:?}", self.rest));
+        unless(
+            self.two_terms_at_once == 0,
+            format!("{} terms were still good when their successors began", self.two_terms_at_once),
+        );
+        unless(self.stale_refused > 0, "no stale write was tried".to_owned());
+        let wanted = RestState::wanted(self.bees);
+        unless(self.rest == wanted, format!("at the end the hive is {:?} instead of {wanted:?}", self.rest));
         faults
     }
 }
 
 /// # Errors
-/// What kept it from being carried out at all.
+/// Returns what kept the campaign from running.
 pub fn run(options: &Options) -> Result<Report, String> {
     let began = Instant::now();
-    let (place, _made) = Place::prepare(options.backend)?;
-    let exchange = Exchange::before(&place)?;
-    let reach = Reach { exchange, clocks: options.clocks.clone(), drifts: true, shards: SHARDS, ..Reach::default() };
-    let setting = Setting {
+    let (location, _guard) = StoreLocation::prepare(options.backend)?;
+    let proxies = ProxyFactory::for_server(&location)?;
+    let faults = FaultOptions {
+        proxies,
+        clocks: options.clocks.clone(),
+        drifts: true,
+        shards: SHARDS,
+        ..FaultOptions::default()
+    };
+    let swarm_options = SwarmOptions {
         program: options.program.clone(),
-        place: place.clone(),
+        location: location.clone(),
         hive: HIVE.to_owned(),
         profile: Profile::Fast,
         fenced: true,
         pace_ms: PACE_MS,
     };
-    let mut soak = Soak { swarm: Swarm::within(reach, setting, options.bees)?, tried: 0, refused: 0 };
+    let mut soak = Soak { swarm: Swarm::start_with_faults(faults, swarm_options, options.bees)?, tried: 0, refused: 0 };
     let mut dice = Dice::new(options.seed);
     let mut kinds = Kind::others(options.backend, options.clocks.is_some());
     kinds.push(Kind::Pause);
@@ -112,15 +123,15 @@ pub fn run(options: &Options) -> Result<Report, String> {
         *faults_made.entry(kind).or_default() += 1;
         eprintln!("{} faults, {} stale writes refused", faults_made.values().sum::<u32>(), soak.refused);
     }
-    let mended = Instant::now();
-    let rest = soak.rest(options.bees)?;
-    let seconds_to_rest = mended.elapsed().as_secs_f64();
+    let faults_ended = Instant::now();
+    let rest = soak.wait_for_rest(options.bees)?;
+    let seconds_to_rest = faults_ended.elapsed().as_secs_f64();
     Ok(Report {
         backend: options.backend,
         bees: options.bees,
         faults_made,
-        two_terms_at_once: soak.swarm.terms.at_once(),
-        verdict: check::judge(&place.ledger(HIVE)?.read()?),
+        two_terms_at_once: soak.swarm.terms.overlaps(),
+        verdict: check::judge(&location.ledger(HIVE)?.read()?),
         stale_tried: soak.tried,
         stale_refused: soak.refused,
         rest,
@@ -140,7 +151,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// One fault, as long as it lasts, and a moment after.
+    /// Causes one fault, ends it, and waits a moment.
     fn strike(&mut self, kind: Kind, dice: &mut Dice) -> Result<(), String> {
         let leader = self.swarm.writer(LEASE).map(|(leader, _)| leader);
         let names = self.swarm.names();
@@ -160,16 +171,17 @@ impl Soak {
                     _ => some(3, dice),
                 };
                 victims.iter().try_for_each(|name| swarm.pause(name))?;
-                self.hear(lasts)?;
-                victims.iter().try_for_each(|name| self.swarm.go_on(name))?;
+                self.listen(lasts)?;
+                victims.iter().try_for_each(|name| self.swarm.resume(name))?;
             }
             Kind::Inside => {
                 if let Some(leader) = &leader {
                     swarm.command(leader, "hold")?;
-                    self.hear(lasts)?;
-                    // It may not have led any more; it must not stop when nobody is there to wake it.
+                    self.listen(lasts)?;
+                    // The node may not have been the leader any more; it must not stop later, when the campaign no
+                    // longer resumes it.
                     self.swarm.command(leader, "move")?;
-                    self.swarm.go_on(leader)?;
+                    self.swarm.resume(leader)?;
                 }
             }
             Kind::Kill => {
@@ -179,21 +191,21 @@ impl Soak {
                 }
             }
             Kind::Flush => {
-                swarm.setting.place.forget(HIVE)?;
-                self.hear(lasts)?;
+                swarm.options.location.forget_hive(HIVE)?;
+                self.listen(lasts)?;
             }
             Kind::Silent | Kind::NoRequests | Kind::NoAnswers | Kind::Late | Kind::Crowded => {
                 let victims: Vec<String> = led.chain(some(5, dice)).collect();
-                let way = match kind {
-                    Kind::Crowded => Way::NoMore,
-                    Kind::Silent => Way::Silent,
-                    Kind::NoRequests => Way::NoRequests,
-                    Kind::NoAnswers => Way::NoAnswers,
-                    _ => Way::Late(Duration::from_millis(2000 + dice.below(8001).unsigned_abs())),
+                let mode = match kind {
+                    Kind::Crowded => LinkMode::NoMore,
+                    Kind::Silent => LinkMode::Silent,
+                    Kind::NoRequests => LinkMode::NoRequests,
+                    Kind::NoAnswers => LinkMode::NoAnswers,
+                    _ => LinkMode::Late(Duration::from_millis(2000 + dice.below(8001).unsigned_abs())),
                 };
-                victims.iter().try_for_each(|name| swarm.cut(name, way))?;
-                self.hear(lasts)?;
-                victims.iter().try_for_each(|name| self.swarm.cut(name, Way::Open))?;
+                victims.iter().try_for_each(|name| swarm.set_link(name, mode))?;
+                self.listen(lasts)?;
+                victims.iter().try_for_each(|name| self.swarm.set_link(name, LinkMode::Open))?;
             }
             Kind::Clocks => {
                 for name in led.chain(some(10, dice)) {
@@ -201,48 +213,49 @@ impl Soak {
                 }
             }
         }
-        self.hear(Duration::from_millis(dice.below(3000).unsigned_abs()))
+        self.listen(Duration::from_millis(dice.below(3000).unsigned_abs()))
     }
 
-    fn hear(&mut self, wait: Duration) -> Result<(), String> {
+    fn listen(&mut self, wait: Duration) -> Result<(), String> {
         let Soak { swarm, tried, refused } = self;
         let mut stopped = Vec::new();
-        let heard = |who: &str, said: &Said| {
-            match said {
-                Said::Tried { accepted, refused: no, .. } => {
+        let on_message = |who: &str, message: &NodeMessage| {
+            match message {
+                NodeMessage::Tried { accepted, refused: no, .. } => {
                     *tried += accepted + no;
                     *refused += no;
                 }
-                Said::Holding { .. } => stopped.push(who.to_owned()),
+                NodeMessage::Holding { .. } => stopped.push(who.to_owned()),
                 _ => {}
             }
             None::<()>
         };
-        swarm.wait_for(wait, heard)?;
-        // Whoever has stopped itself, asked to just now or long ago, is woken; it may have been killed meanwhile.
-        stopped.iter().for_each(|name| drop(swarm.go_on(name)));
+        swarm.wait_for(wait, on_message)?;
+        // Resumes each node that has stopped itself, whether it was asked just now or long ago; it may have been killed
+        // meanwhile.
+        stopped.iter().for_each(|name| drop(swarm.resume(name)));
         Ok(())
     }
 
-    /// Asks all of them until they agree, or for so long.
-    fn rest(&mut self, bees: usize) -> Result<Rest, String> {
+    /// Asks all nodes until their answers are as wanted, or [`RESTS_WITHIN`] has passed.
+    fn wait_for_rest(&mut self, bees: usize) -> Result<RestState, String> {
         let began = Instant::now();
         loop {
-            let mut rest = self.ask()?;
-            rest.duty = self.swarm.writes_on("")?;
-            if rest == Rest::of(bees) || began.elapsed() > RESTS_WITHIN {
+            let mut rest = self.ask_all()?;
+            rest.duty = self.swarm.keeps_writing("")?;
+            if rest == RestState::wanted(bees) || began.elapsed() > RESTS_WITHIN {
                 return Ok(rest);
             }
-            self.hear(Duration::from_secs(1))?;
+            self.listen(Duration::from_secs(1))?;
         }
     }
 
-    fn ask(&mut self) -> Result<Rest, String> {
-        let mut rest = Rest { engaged: (u64::MAX, 0), ..Rest::default() };
+    fn ask_all(&mut self) -> Result<RestState, String> {
+        let mut rest = RestState { engaged: (u64::MAX, 0), ..RestState::default() };
         for name in self.swarm.names() {
             self.swarm.command(&name, "rest")?;
-            let rests = |who: &str, said: &Said| match said {
-                Said::Rests { queen, engaged, shards } if who == name => Some((*queen, *engaged, *shards)),
+            let rests = |who: &str, message: &NodeMessage| match message {
+                NodeMessage::Rests { queen, engaged, shards } if who == name => Some((*queen, *engaged, *shards)),
                 _ => None,
             };
             let Some((queen, engaged, shards)) = self.swarm.wait_for(Duration::from_secs(5), rests)? else { continue };

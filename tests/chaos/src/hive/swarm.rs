@@ -1,4 +1,4 @@
-//! The processes of one hive, and what they say.
+//! The processes of one hive, and the messages that they print.
 
 use std::{
     collections::BTreeMap,
@@ -16,14 +16,14 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    Place, Said,
+    NodeMessage, StoreLocation,
     check::Terms,
-    clocks::{self, Clocks, DRIFT_MAX, Wall},
-    line::{Exchange, Line},
+    clocks::{self, Clocks, DRIFT_MAX, WallClock},
+    node_proxy::{NodeProxy, ProxyFactory},
 };
-use crate::proxy::Way;
+use crate::proxy::LinkMode;
 
-/// A loaded machine may be slow; what does not happen within this does not happen.
+/// A loaded machine may be slow; an event that has not happened after this time is taken as missing.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,32 +53,32 @@ impl FromStr for Profile {
 
     fn from_str(word: &str) -> Result<Profile, String> {
         let found = [Profile::Default, Profile::Fast].into_iter().find(|profile| profile.name() == word);
-        found.ok_or_else(|| format!("no profile is called `{word}`"))
+        found.ok_or_else(|| format!("unknown profile `{word}`"))
     }
 }
 
 #[derive(Clone)]
-pub struct Setting {
+pub struct SwarmOptions {
     pub program: PathBuf,
-    pub place: Place,
+    pub location: StoreLocation,
     pub hive: String,
     pub profile: Profile,
     pub fenced: bool,
     pub pace_ms: u64,
 }
 
-/// What can be done to bees beyond signals; nothing of it unless it is asked for.
+/// Faults that a campaign can cause beyond signals. By default there are none.
 #[derive(Clone, Default)]
-pub struct Reach {
-    pub exchange: Option<Arc<Exchange>>,
+pub struct FaultOptions {
+    pub proxies: Option<Arc<ProxyFactory>>,
     pub clocks: Option<Arc<Clocks>>,
-    /// Of three bees the clock of one runs fast and that of another slow.
+    /// One node of three has a clock that runs fast, and another one that runs slow.
     pub drifts: bool,
-    /// Shards to divide among them; bees that have some also serve requests.
+    /// Shards to divide among the nodes; nodes that have some also count as engaged.
     pub shards: u32,
-    /// Nobody wants [`super::LEASE`].
+    /// No node competes for [`super::LEASE`].
     pub no_duty: bool,
-    /// Whoever has heard that its term is lost writes no more.
+    /// A node that has learned that its term is lost writes no more.
     pub polite: bool,
 }
 
@@ -86,162 +86,174 @@ fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
 
-/// Killed when it is dropped, stopped or not.
-struct Bee {
+/// One node's process. Dropping it kills the process, even if it is stopped.
+struct NodeProcess {
     name: String,
     child: Child,
-    line: Option<Line>,
-    wall: Option<Wall>,
+    proxy: Option<NodeProxy>,
+    wall_clock: Option<WallClock>,
 }
 
-impl Drop for Bee {
+impl Drop for NodeProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if self.wall.is_some() {
-            clocks::sweep(self.child.id());
+        if self.wall_clock.is_some() {
+            clocks::remove_leftovers(self.child.id());
         }
     }
 }
 
 pub struct Swarm {
-    pub setting: Setting,
-    reach: Reach,
-    bees: Vec<Bee>,
+    pub options: SwarmOptions,
+    faults: FaultOptions,
+    nodes: Vec<NodeProcess>,
     started: u32,
-    /// By lease.
+    /// The last writer under each lease, and its epoch.
     writers: BTreeMap<String, (String, u64)>,
     pub terms: Terms,
-    tell: Sender<(String, Said)>,
-    said: Receiver<(String, Said)>,
+    sender: Sender<(String, NodeMessage)>,
+    messages: Receiver<(String, NodeMessage)>,
 }
 
 impl Swarm {
-    /// All of them, each a member.
+    /// Starts `count` nodes and waits until each is a member.
     ///
     /// # Errors
     /// If one cannot be started, or does not join.
-    pub fn start(setting: Setting, count: usize) -> Result<Swarm, String> {
-        Swarm::within(Reach::default(), setting, count)
+    pub fn start(options: SwarmOptions, count: usize) -> Result<Swarm, String> {
+        Swarm::start_with_faults(FaultOptions::default(), options, count)
     }
 
-    /// The same, with more that can be done to them.
+    /// Like [`Swarm::start`], with further faults.
     ///
     /// # Errors
     /// If one cannot be started, or does not join.
-    pub fn within(reach: Reach, setting: Setting, count: usize) -> Result<Swarm, String> {
-        // Makes the log, so that nobody is the first.
-        setting.place.ledger(&setting.hive)?;
-        let (tell, said) = channel();
-        let (bees, writers, terms) = (Vec::new(), BTreeMap::new(), Terms::default());
-        let mut swarm = Swarm { setting, reach, bees, started: 0, writers, terms, tell, said };
+    pub fn start_with_faults(faults: FaultOptions, options: SwarmOptions, count: usize) -> Result<Swarm, String> {
+        // Creates the log first, so that the nodes do not compete to create it.
+        options.location.ledger(&options.hive)?;
+        let (sender, messages) = channel();
+        let (nodes, writers, terms) = (Vec::new(), BTreeMap::new(), Terms::default());
+        let mut swarm = Swarm { options, faults, nodes, started: 0, writers, terms, sender, messages };
         for _ in 0..count {
             swarm.add()?;
         }
         Ok(swarm)
     }
 
-    /// One more; answers its name once it has joined.
+    /// Starts one more node, and returns its name once it has joined.
     ///
     /// # Errors
     /// If it cannot be started, or does not join.
     pub fn add(&mut self) -> Result<String, String> {
         let name = format!("bee-{}", self.started);
-        let drift = if self.reach.drifts { [0, DRIFT_MAX, -DRIFT_MAX][self.started as usize % 3] } else { 0 };
+        let drift = if self.faults.drifts { [0, DRIFT_MAX, -DRIFT_MAX][self.started as usize % 3] } else { 0 };
         self.started += 1;
-        let line = self.reach.exchange.as_ref().map(|exchange| exchange.line()).transpose()?;
-        let Setting { program, place, hive, profile, fenced, pace_ms } = &self.setting;
-        let place = line.as_ref().map_or(place, |line| &line.place);
+        let proxy = self.faults.proxies.as_ref().map(|proxies| proxies.start()).transpose()?;
+        let SwarmOptions { program, location, hive, profile, fenced, pace_ms } = &self.options;
+        let location = proxy.as_ref().map_or(location, |proxy| &proxy.location);
         let mut command = Command::new(program);
         command
-            .args(["bee", "--backend", place.backend.name(), "--url", &place.url, "--hive", hive, "--name", &name])
+            .args([
+                "bee",
+                "--backend",
+                location.backend.name(),
+                "--url",
+                &location.url,
+                "--hive",
+                hive,
+                "--name",
+                &name,
+            ])
             .args(["--profile", profile.name(), "--fenced", yes(*fenced)])
             .args(["--pace", &pace_ms.to_string(), "--drift", &drift.to_string()])
-            .args(["--shards", &self.reach.shards.to_string()])
-            .args(["--duty", yes(!self.reach.no_duty), "--polite", yes(self.reach.polite)])
+            .args(["--shards", &self.faults.shards.to_string()])
+            .args(["--duty", yes(!self.faults.no_duty), "--polite", yes(self.faults.polite)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let wall = match &self.reach.clocks {
-            Some(clocks) => Some(clocks.hang(&format!("{hive}-{name}"), &mut command)?),
+        let wall_clock = match &self.faults.clocks {
+            Some(clocks) => Some(clocks.attach(&format!("{hive}-{name}"), &mut command)?),
             None => None,
         };
         let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        let (tell, speaker) = (self.tell.clone(), name.clone());
+        let (sender, node) = (self.sender.clone(), name.clone());
         if let Some(output) = child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    if let Some(said) = Said::read(&line) {
-                        let _ = tell.send((speaker.clone(), said));
+                    if let Some(message) = NodeMessage::read(&line) {
+                        let _ = sender.send((node.clone(), message));
                     }
                 }
-                let _ = tell.send((speaker, Said::Ended));
+                let _ = sender.send((node, NodeMessage::Ended));
             });
         }
-        self.bees.push(Bee { name: name.clone(), child, line, wall });
-        self.wait("a node joins", |who, said| (who == name && *said == Said::Joined).then_some(()))?;
+        self.nodes.push(NodeProcess { name: name.clone(), child, proxy, wall_clock });
+        self.wait("a node joins", |who, message| (who == name && *message == NodeMessage::Joined).then_some(()))?;
         Ok(name)
     }
 
-    /// Hears everything until it is what is waited for.
+    /// Reads messages until `is_it` accepts one.
     ///
     /// # Errors
-    /// If it does not come.
-    pub fn wait<T>(&mut self, what: &str, is_it: impl FnMut(&str, &Said) -> Option<T>) -> Result<T, String> {
-        self.wait_for(PATIENCE, is_it)?.ok_or_else(|| format!("in {PATIENCE:?} it did not come to this: {what}"))
+    /// If no such message comes within `PATIENCE`.
+    pub fn wait<T>(&mut self, what: &str, is_it: impl FnMut(&str, &NodeMessage) -> Option<T>) -> Result<T, String> {
+        self.wait_for(PATIENCE, is_it)?.ok_or_else(|| format!("did not happen within {PATIENCE:?}: {what}"))
     }
 
+    /// Reads messages until `is_it` accepts one; returns None if none came within `patience`.
+    ///
     /// # Errors
     /// If a node has ended by itself.
     pub fn wait_for<T>(
         &mut self,
         patience: Duration,
-        mut is_it: impl FnMut(&str, &Said) -> Option<T>,
+        mut is_it: impl FnMut(&str, &NodeMessage) -> Option<T>,
     ) -> Result<Option<T>, String> {
         let until = Instant::now() + patience;
         loop {
-            match self.said.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok((who, said)) => {
-                    self.terms.hear(&said);
-                    if let Said::Wrote { lease, epoch, .. } = &said
+            match self.messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok((who, message)) => {
+                    self.terms.record(&message);
+                    if let NodeMessage::Wrote { lease, epoch, .. } = &message
                         && self.writers.get(lease).is_none_or(|(_, before)| before < epoch)
                     {
                         self.writers.insert(lease.clone(), (who.clone(), *epoch));
                     }
-                    if let Some(found) = is_it(&who, &said) {
+                    if let Some(found) = is_it(&who, &message) {
                         return Ok(Some(found));
                     }
-                    if said == Said::Ended && self.bees.iter().any(|bee| bee.name == who) {
+                    if message == NodeMessage::Ended && self.nodes.iter().any(|node| node.name == who) {
                         return Err(format!("{who} has ended by itself"));
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => return Err("nobody is left".to_owned()),
+                Err(RecvTimeoutError::Disconnected) => return Err("no node is left".to_owned()),
             }
         }
     }
 
-    /// Who was last heard to write under this lease, and under which epoch.
+    /// The node that last reported a write under this lease, and its epoch.
     pub fn writer(&self, lease: &str) -> Option<(String, u64)> {
         self.writers.get(lease).cloned()
     }
 
-    /// The leases under which it was the last to write.
+    /// The leases under which this node was the last to write.
     pub fn written_by(&self, name: &str) -> Vec<String> {
         self.writers.iter().filter(|(_, (writer, _))| writer == name).map(|(lease, _)| lease.clone()).collect()
     }
 
     pub fn names(&self) -> Vec<String> {
-        self.bees.iter().map(|bee| bee.name.clone()).collect()
+        self.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
-    fn bee(&mut self, name: &str) -> Result<&mut Bee, String> {
-        self.bees.iter_mut().find(|bee| bee.name == name).ok_or_else(|| format!("{name} is gone"))
+    fn node(&mut self, name: &str) -> Result<&mut NodeProcess, String> {
+        self.nodes.iter_mut().find(|node| node.name == name).ok_or_else(|| format!("{name} is gone"))
     }
 
     fn signal(&mut self, name: &str, signal: Signal) -> Result<(), String> {
-        let bee = self.bee(name)?;
-        kill_process(Pid::from_child(&bee.child), signal).map_err(|error| format!("cannot signal {name}: {error}"))
+        let node = self.node(name)?;
+        kill_process(Pid::from_child(&node.child), signal).map_err(|error| format!("cannot signal {name}: {error}"))
     }
 
     /// # Errors
@@ -252,46 +264,46 @@ impl Swarm {
 
     /// # Errors
     /// If it is gone.
-    pub fn go_on(&mut self, name: &str) -> Result<(), String> {
+    pub fn resume(&mut self, name: &str) -> Result<(), String> {
         self.signal(name, Signal::CONT)
     }
 
-    /// What becomes of everything between it and the server.
+    /// Sets what the proxy between the node and the server does.
     ///
     /// # Errors
-    /// If it is gone, or has no line of its own.
-    pub fn cut(&mut self, name: &str, way: Way) -> Result<(), String> {
-        self.bee(name)?.line.as_ref().ok_or("it has no line that could be cut")?.set(way);
+    /// If the node is gone, or has no proxy of its own.
+    pub fn set_link(&mut self, name: &str, mode: LinkMode) -> Result<(), String> {
+        self.node(name)?.proxy.as_ref().ok_or("the node has no proxy")?.set(mode);
         Ok(())
     }
 
-    /// Its wall clock, off by so many seconds.
+    /// Sets the node's wall clock off by `seconds`.
     ///
     /// # Errors
-    /// If it is gone, or has the machine's clock.
+    /// If the node is gone, or uses the machine's clock.
     pub fn set_clock(&mut self, name: &str, seconds: i64) -> Result<(), String> {
-        self.bee(name)?.wall.as_ref().ok_or("it has the machine's clock")?.set(seconds)
+        self.node(name)?.wall_clock.as_ref().ok_or("the node uses the machine's clock")?.set(seconds)
     }
 
-    /// With -9.
+    /// Kills the node with -9.
     ///
     /// # Errors
     /// If it is gone already.
     pub fn kill(&mut self, name: &str) -> Result<(), String> {
-        self.bee(name)?;
-        self.bees.retain(|bee| bee.name != name);
+        self.node(name)?;
+        self.nodes.retain(|node| node.name != name);
         Ok(())
     }
 
     /// # Errors
     /// If it is gone.
     pub fn command(&mut self, name: &str, word: &str) -> Result<(), String> {
-        let input = self.bee(name)?.child.stdin.as_mut().ok_or("its input is closed")?;
-        writeln!(input, "{word}").map_err(|error| format!("{name} does not listen: {error}"))
+        let input = self.node(name)?.child.stdin.as_mut().ok_or("its input is closed")?;
+        writeln!(input, "{word}").map_err(|error| format!("{name} does not read its input: {error}"))
     }
 
-    /// It has left, or was told to: its end is no surprise.
+    /// Stops watching a node that has left or was asked to: its end is no error.
     pub fn forget(&mut self, name: &str) {
-        self.bees.retain(|bee| bee.name != name);
+        self.nodes.retain(|node| node.name != name);
     }
 }

@@ -1,8 +1,8 @@
-//! Callers that write numbers and read them back. Each has keys of its own, so it knows what it may read: nothing older
-//! than the last number whose write was acknowledged.
+//! Callers that write numbers and read them back. Each caller has its own keys, so it knows what it may read: nothing
+//! older than the last number whose write was acknowledged.
 //!
-//! Numbers are their own timestamps. A write whose answer was lost may come to be executed late; it is then older than
-//! what followed it, and loses.
+//! The numbers are also the timestamps. A write whose answer was lost may be executed late; it is then older than the
+//! writes after it, and loses.
 
 use std::{
     sync::{
@@ -16,31 +16,32 @@ use honeyflow_cassandra::{Consistency, Options, Session, Statement};
 use honeyflow_pool::Kind;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
-/// What became of all requests.
+/// The results of all requests.
 #[derive(Default)]
 pub struct Tally {
     pub good: AtomicU64,
     pub failed: AtomicU64,
-    /// Of the failed ones, those that could have been done elsewhere; whether they should have been is judged later.
+    /// Failed requests that could have been repeated on another server; the report decides later whether they should
+    /// have been.
     pub failed_idempotent: Mutex<Vec<Failure>>,
     pub wrong: AtomicU64,
     pub hung: AtomicU64,
-    /// The last of what was wrong or hung, in words.
+    /// A description of the last wrong or hanging request.
     pub complaint: Mutex<Option<String>>,
 }
 
 pub struct Failure {
     pub begun: Instant,
     pub due: Instant,
-    /// As many servers as a request may be tried at have lost it.
+    /// The request was lost at as many servers as it may be tried at.
     pub exhausted: bool,
-    /// Two servers at least had it at once, and neither answered.
+    /// At least two servers had the request at once, and neither answered.
     pub by_two: bool,
-    pub said: String,
+    pub text: String,
 }
 
 impl Tally {
-    /// Idempotent ones, so far.
+    /// The number of idempotent requests that have failed so far.
     pub fn failures(&self) -> usize {
         self.failed_idempotent.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -49,7 +50,7 @@ impl Tally {
         *self.complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
-    fn failed(&self, failure: Failure) {
+    fn add_failure(&self, failure: Failure) {
         self.failed_idempotent.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 }
@@ -63,10 +64,10 @@ pub struct Load {
 }
 
 pub const WITHIN: Duration = Duration::from_secs(2);
-/// A machine with two cores and much to do; what hangs takes longer.
+/// Allows for a busy machine with two cores; a request that hangs takes longer.
 const LATE_AT_MOST: Duration = Duration::from_secs(3);
 const KEYS_EACH: i32 = 4;
-/// As the pool has it by default.
+/// The pool's default.
 const TRIES: usize = 3;
 
 #[derive(Clone)]
@@ -110,7 +111,7 @@ impl Load {
         Ok(Load { callers: all, running, over, busy, tally })
     }
 
-    /// Nothing more is asked; false if something that was asked does not end.
+    /// Stops new requests. Returns false if a request in flight does not end.
     pub async fn pause(&self) -> bool {
         self.running.send_replace(false);
         let by = Instant::now() + WITHIN + LATE_AT_MOST;
@@ -123,7 +124,7 @@ impl Load {
         true
     }
 
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.running.send_replace(true);
     }
 
@@ -135,28 +136,28 @@ impl Load {
 }
 
 impl Caller {
-    /// What else there was when one failed.
-    fn around(&self, waiters: usize) -> String {
+    /// Describes the servers and waiters at the moment of a failure.
+    fn describe_servers(&self, waiters: usize) -> String {
         let status = self.session.pool().status();
         let servers = status.servers.iter().map(|row| format!("{} {:?}", row.server.address, row.state));
         format!("{}; {waiters} wait", servers.collect::<Vec<_>>().join(", "))
     }
 
-    /// Every second turn is a write; of those, every second one may not be repeated.
+    /// Sends one request. Half of the turns are writes; every third write may not be repeated.
     async fn turn(&self, key: i32, turn: i64, acknowledged: &mut i64) {
         let begun = Instant::now();
-        let how = Options::within(WITHIN).consistency(self.consistency);
+        let options = Options::within(WITHIN).consistency(self.consistency);
         let (writes, idempotent) = ((turn / i64::from(KEYS_EACH)) % 2 == 0, turn % 3 != 0);
-        let how = if idempotent || !writes { how.idempotent() } else { how };
+        let options = if idempotent || !writes { options.idempotent() } else { options };
         let result = if writes {
-            self.session.execute(&self.put, (key, turn, turn), &how).await.map(|_| {
+            self.session.execute(&self.put, (key, turn, turn), &options).await.map(|_| {
                 *acknowledged = turn;
             })
         } else {
-            self.session.execute(&self.get, (key,), &how).await.map(|response| {
+            self.session.execute(&self.get, (key,), &options).await.map(|response| {
                 let read = response.into_rows().first::<(i64,)>();
                 let number = read.as_ref().map(|row| row.map_or(0, |(number,)| number));
-                // What was asked for later than the last acknowledged one may be there, too.
+                // A write after the last acknowledged one may be there, too.
                 if !number.as_ref().is_ok_and(|number| (*acknowledged..=turn).contains(number)) {
                     self.tally.wrong.fetch_add(1, Ordering::Relaxed);
                     self.tally
@@ -177,24 +178,24 @@ impl Caller {
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
                 let cause = error.cause.as_ref().map(ToString::to_string).unwrap_or_default();
                 let what = if writes { "write" } else { "read" };
-                let said = format!(
+                let text = format!(
                     "{what}, idempotent: {}, after {took:?}: {error}: {cause}; {}",
-                    how.is_idempotent(),
-                    self.around(error.waiters)
+                    options.is_idempotent(),
+                    self.describe_servers(error.waiters)
                 );
-                tracing_note(&said);
-                if how.is_idempotent() {
+                print_if_asked(&text);
+                if options.is_idempotent() {
                     let exhausted = error.tries.len() + 1 >= TRIES;
                     let by_two = error.kind == Kind::UseTimeout && !error.silent.is_empty();
-                    self.tally.failed(Failure { begun, due: begun + WITHIN, exhausted, by_two, said });
+                    self.tally.add_failure(Failure { begun, due: begun + WITHIN, exhausted, by_two, text });
                 }
             }
         }
     }
 }
 
-/// For whoever wants to see why: `HONEYFLOW_CHAOS_TELL=1`.
-fn tracing_note(error: &str) {
+/// Prints the failure if `HONEYFLOW_CHAOS_TELL` is set.
+fn print_if_asked(error: &str) {
     if std::env::var_os("HONEYFLOW_CHAOS_TELL").is_some() {
         eprintln!("  {error}");
     }

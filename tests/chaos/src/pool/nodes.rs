@@ -1,4 +1,4 @@
-//! Three real servers, each with a proxy before it.
+//! Three real Cassandra servers, each with a proxy in front of it.
 
 use std::{
     collections::BTreeMap,
@@ -16,22 +16,22 @@ use honeyflow_services::Cassandras;
 use tokio::time::Instant;
 
 use super::{
-    ground::stand_in,
-    proxy::{Ears, Proxy},
-    tap::Tap,
+    fault_target::proxy_address,
+    proxy::{ListenerFactory, Proxy},
+    request_counter::RequestCounter,
 };
 
 pub struct Nodes {
     cluster: Cassandras,
     proxies: Vec<Proxy>,
-    /// Passed on by each of them.
+    /// The number of requests that each proxy has passed on.
     requests: Vec<Arc<AtomicU64>>,
     runtime: tokio::runtime::Runtime,
 }
 
 const COUNT: u8 = 3;
-const ASKED_WITHIN: Duration = Duration::from_secs(10);
-/// Servers that are well must not wait for a replica that stands still, or whoever is asked has no answer in time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Healthy servers must not wait for a replica that stands still, or the coordinator does not answer in time.
 const TABLE: [&str; 2] = [
     "CREATE KEYSPACE IF NOT EXISTS chaos WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
     "CREATE TABLE IF NOT EXISTS chaos.t (id int PRIMARY KEY, n bigint) WITH speculative_retry = '50ms'",
@@ -43,18 +43,18 @@ impl Nodes {
     pub fn start() -> Result<Nodes, String> {
         eprintln!("starting {COUNT} nodes of Cassandra");
         let cluster = Cassandras::start(COUNT).map_err(|error| error.to_string())?;
-        // Of their own: what the client leaves behind is counted on its runtime.
+        // The proxies have their own runtime, because tasks that the client leaves behind are counted on the client's.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let requests: Vec<Arc<AtomicU64>> = (0..COUNT).map(|_| Arc::default()).collect();
         let before = |(server, count): (SocketAddr, &Arc<AtomicU64>)| {
-            runtime.block_on(Proxy::start_with(stand_in(server), server, counting(count)))
+            runtime.block_on(Proxy::start_with(proxy_address(server), server, count_into(count)))
         };
         let proxies: Result<Vec<Proxy>, _> = cluster.addresses().into_iter().zip(&requests).map(before).collect();
         Ok(Nodes { cluster, proxies: proxies.map_err(|error| error.to_string())?, requests, runtime })
     }
 
-    /// How many have gone to each, since the beginning.
+    /// The number of requests that each server has received.
     pub fn requests(&self) -> Vec<u64> {
         self.requests.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
@@ -71,9 +71,9 @@ impl Nodes {
         self.proxies.iter().map(|proxy| proxy.address.to_string()).collect()
     }
 
-    /// Whatever address a server gives, its proxy is dialled.
+    /// The client dials a server's proxy, for every address that a server reports.
     pub fn translate(&self) -> Translate {
-        let table = self.cluster.addresses().into_iter().map(|server| (server, stand_in(server))).collect();
+        let table = self.cluster.addresses().into_iter().map(|server| (server, proxy_address(server))).collect();
         Translate { table, hook: None }
     }
 
@@ -83,7 +83,7 @@ impl Nodes {
 
     /// # Errors
     /// If the table cannot be made.
-    pub async fn furnish(&self, session: &Session) -> Result<(), String> {
+    pub async fn create_table(&self, session: &Session) -> Result<(), String> {
         for statement in TABLE {
             let how = Options::within(Duration::from_secs(30)).idempotent();
             session.query(statement, &how).await.map_err(|error| format!("{statement}: {error}: {:?}", error.cause))?;
@@ -105,23 +105,23 @@ impl Nodes {
         Ok(())
     }
 
-    /// A fourth one, with a proxy before it; returns when the others know it.
+    /// Adds a fourth server with a proxy; returns when the other servers know it.
     ///
     /// # Errors
-    /// If it does not come.
+    /// If it does not start or join.
     pub async fn join(&mut self) -> Result<(), String> {
-        // Whoever hears of it first finds its proxy listening.
+        // The proxy listens before any client learns of the server.
         let known = self.cluster.addresses();
         let next = u8::try_from(known.len() + 1).map_err(|error| error.to_string())?;
         let server = SocketAddr::from(([127, 0, 0, next], known[0].port()));
         let requests = Arc::default();
-        let proxy = self.runtime.spawn(Proxy::start_with(stand_in(server), server, counting(&requests))).await;
+        let proxy = self.runtime.spawn(Proxy::start_with(proxy_address(server), server, count_into(&requests))).await;
         self.requests.push(requests);
         self.proxies.push(proxy.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?);
         tokio::task::block_in_place(|| self.cluster.join()).map(drop).map_err(|error| error.to_string())
     }
 
-    /// The last one leaves in good order.
+    /// Decommissions the last server.
     ///
     /// # Errors
     /// If it does not.
@@ -142,7 +142,7 @@ impl Nodes {
         (0..COUNT.into()).try_for_each(|number| self.kill(number))
     }
 
-    /// One after the other; returns when all know each other again.
+    /// Starts the servers one after the other; returns when all know each other again.
     ///
     /// # Errors
     /// If one does not come back.
@@ -156,15 +156,15 @@ impl Nodes {
         })
     }
 
-    /// Where each is, by what it calls itself.
+    /// The address of each server by its host id.
     ///
     /// # Errors
-    /// If one does not say.
+    /// If a server does not answer.
     pub async fn ids(&self) -> Result<BTreeMap<String, IpAddr>, String> {
         let mut ids = BTreeMap::new();
         for address in self.cluster.addresses() {
-            let (settings, by) = (connection::Settings::default(), Instant::now() + ASKED_WITHIN);
-            let limits = connection::Limits { tcp: ASKED_WITHIN, ready: ASKED_WITHIN };
+            let (settings, by) = (connection::Settings::default(), Instant::now() + ANSWER_WITHIN);
+            let limits = connection::Limits { tcp: ANSWER_WITHIN, ready: ANSWER_WITHIN };
             let opened = Connection::connect(address, &settings, limits).await.map_err(|error| error.to_string())?;
             let topology = Topology::ask(&opened, address, by).await.map_err(|error| error.to_string())?;
             let own = topology.members.iter().find(|member| member.address == address).ok_or("no row of its own")?;
@@ -173,7 +173,7 @@ impl Nodes {
         Ok(ids)
     }
 
-    /// Killed or stopped in good order, and started again; returns when it answers.
+    /// Kills or stops a server and starts it again; returns when it answers.
     ///
     /// # Errors
     /// If it does not come back.
@@ -190,12 +190,12 @@ impl Nodes {
     }
 }
 
-fn counting(requests: &Arc<AtomicU64>) -> Ears {
+fn count_into(requests: &Arc<AtomicU64>) -> ListenerFactory {
     let requests = Arc::clone(requests);
     Arc::new(move || {
-        let (mut tap, requests) = (Tap::default(), Arc::clone(&requests));
+        let (mut counter, requests) = (RequestCounter::default(), Arc::clone(&requests));
         Box::new(move |bytes| {
-            requests.fetch_add(tap.hear(bytes), Ordering::Relaxed);
+            requests.fetch_add(counter.add_bytes(bytes), Ordering::Relaxed);
         })
     })
 }

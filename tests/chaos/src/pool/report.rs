@@ -1,4 +1,4 @@
-//! What came of a campaign, and whether that is good enough.
+//! The result of a campaign, and whether it is good enough.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::{
     Options, Part,
-    darkness::Darkness,
     load::{Failure, Tally},
+    outages::Outages,
 };
 
 #[derive(Serialize)]
@@ -23,12 +23,12 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, u32>,
     pub answered: u64,
     pub failed: u64,
-    /// Of these, the idempotent ones.
+    /// Failed requests that were idempotent.
     pub failed_idempotent: u64,
-    /// Of these, the ones that failed although a server was there for long enough.
+    /// Idempotent requests that failed although a server was available for long enough.
     pub failed_needlessly: u64,
-    /// The ones that two servers had at once and did not answer. Of real processes one at a time is struck, so one of them
-    /// was well, and waited for the other. Few they must be all the same.
+    /// Idempotent requests that two servers had at once and did not answer. Faults hit one real process at a time, so
+    /// one of the two was healthy and waited for the other. There must be few of them all the same.
     pub failed_at_two: u64,
     pub wrong: u64,
     pub hung: u64,
@@ -36,19 +36,19 @@ pub struct Report {
     pub shrunk: u32,
     /// Faults after which tasks, requests or waiters were left over.
     pub leaked: u32,
-    /// Sockets and tasks after the end.
+    /// Sockets and tasks that exist after the end.
     pub left_over: u32,
     /// The longest time from the end of a fault to full size.
     pub slowest_refill_s: f64,
-    /// From the hundredth fault to the last.
+    /// Growth of memory from the hundredth fault to the last, as a factor.
     pub memory_growth: Option<f64>,
     pub complaints: Vec<String>,
-    /// So long the machine gave this process no time; what failed for that counts for nobody.
+    /// How long the machine did not run this process; requests that failed for that reason are excused.
     pub stalled_s: f64,
     pub seconds: f64,
 }
 
-/// More than so many words about what is wrong help nobody.
+/// More complaints than this would not help the reader.
 const COMPLAINTS_MAX: usize = 10;
 const MEMORY_GROWTH_MAX: f64 = 1.05;
 
@@ -97,17 +97,17 @@ impl Report {
         }
     }
 
-    pub fn take(&mut self, tally: &Tally, darkness: &Darkness) {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    pub fn take(&mut self, tally: &Tally, outages: &Outages) {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (self.answered, self.failed, self.wrong, self.hung) =
-            (of(&tally.good), of(&tally.failed), of(&tally.wrong), of(&tally.hung));
+            (value(&tally.good), value(&tally.failed), value(&tally.wrong), value(&tally.hung));
         let failures = std::mem::take(&mut *tally.failed_idempotent.lock().unwrap_or_else(PoisonError::into_inner));
         self.failed_idempotent = failures.len() as u64;
-        self.stalled_s = darkness.stalled_for().as_secs_f64();
-        // Whoever was lost at every server that it may be tried at, when all went at once, has had its chances.
+        self.stalled_s = outages.stalled_for().as_secs_f64();
+        // A request that was lost at every server it may be tried at, while all servers were gone, has had its chances.
         let excused = |failure: &Failure| {
-            !darkness.spared(failure.begun, failure.due)
-                || failure.exhausted && darkness.touched(failure.begun, failure.due)
+            !outages.had_enough_time(failure.begun, failure.due)
+                || failure.exhausted && outages.overlap(failure.begun, failure.due)
         };
         for failure in failures.iter().filter(|failure| !excused(failure)) {
             if failure.by_two && self.part == Part::Nodes {
@@ -115,7 +115,7 @@ impl Report {
                 continue;
             }
             self.failed_needlessly += 1;
-            self.complain(format!("failed although a server was there: {}", failure.said));
+            self.complain(format!("failed although a server was available: {}", failure.text));
         }
         let complaint = tally.complaint.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(complaint) = complaint {

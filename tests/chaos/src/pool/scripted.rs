@@ -1,7 +1,8 @@
-//! Servers in this process, on a runtime of their own, that can be made to do what no real one does on request: fall
-//! silent in the middle of a frame, answer twice, forget, refuse.
+//! Scripted servers in this process, on their own runtime. They do what no real server does on request: fall silent in
+//! the middle of a frame, answer twice, forget statements, refuse.
 //!
-//! They share what was written, as replicas do once they agree, so that every answer can be told right or wrong.
+//! They share the written values, as replicas do once they agree, so that a test can tell a right answer from a wrong
+//! one.
 
 use std::{
     collections::HashMap,
@@ -19,35 +20,36 @@ use tokio::{
     sync::watch,
 };
 
-use super::speak::{self, Body, Kind, opcode};
+use super::protocol::{self, Body, Kind, opcode};
 
-/// What a server does to whoever speaks to it.
+/// How a server treats its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mood {
+pub enum Behaviour {
     Well,
-    /// Nobody listens, and every connection has been reset.
+    /// The server does not listen, and has reset every connection.
     Gone,
-    /// Accepts and reads, and says nothing.
+    /// The server accepts connections and reads, but does not answer.
     Silent,
-    /// As if the machine had a long way.
+    /// The server answers late, as from far away.
     Slow(Duration),
-    /// Every second request is refused as too much.
+    /// The server refuses every second request as overloaded.
     Overloaded,
 }
 
-/// Done once, to the next answer.
+/// A fault of the next answer only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Slip {
-    /// Ends in the middle of an answer.
+pub enum AnswerFault {
+    /// The connection ends in the middle of the answer.
     Cut,
-    /// Bytes that are no message.
+    /// The answer is replaced by bytes that are not a message.
     Garbage,
+    /// The answer is sent twice.
     Doubled,
-    /// To a request that nobody made.
+    /// An answer to a request that was not made follows.
     Stranger,
 }
 
-/// Three of them, or as many as there are addresses.
+/// The servers of one cluster.
 pub struct Cluster {
     servers: Vec<Arc<Server>>,
     _runtime: tokio::runtime::Runtime,
@@ -56,26 +58,26 @@ pub struct Cluster {
 pub struct Server {
     pub address: SocketAddr,
     number: usize,
-    shared: Arc<Shared>,
-    mood: watch::Sender<Mood>,
-    slip: Mutex<Option<Slip>>,
-    /// Ends the connections that are open.
+    shared: Arc<SharedState>,
+    behaviour: watch::Sender<Behaviour>,
+    answer_fault: Mutex<Option<AnswerFault>>,
+    /// Resets the open connections.
     reset: watch::Sender<()>,
-    /// Statements are known by the life they were prepared in.
-    life: AtomicU32,
+    /// Counts how often the server has forgotten its statements. The number is part of each statement id.
+    incarnation: AtomicU32,
     pub open: AtomicU32,
     pub served: AtomicU64,
-    /// Connections that were open and are no more.
+    /// The number of connections that have ended.
     ended: AtomicU64,
-    /// The life in which a statement was executed last.
-    lived: AtomicU32,
-    hiccup: AtomicBool,
+    /// The incarnation in which a statement was executed last.
+    executed_in: AtomicU32,
+    refuse_next: AtomicBool,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedState {
     addresses: Mutex<Vec<SocketAddr>>,
-    /// Key to number and timestamp.
+    /// The number and timestamp of each key.
     written: Mutex<HashMap<Vec<u8>, (i64, i64)>>,
 }
 
@@ -85,32 +87,32 @@ const INSERT: &str = "INSERT";
 
 impl Cluster {
     /// # Errors
-    /// What the system says.
+    /// Returns the system's error.
     pub fn start(count: u8) -> std::io::Result<Cluster> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let mut servers = Vec::new();
         let mut port = 0;
         for number in 0..count {
             let ip = Ipv4Addr::new(127, 0, 2, number + 1);
             let listener = runtime.block_on(TcpListener::bind((ip, port)))?;
             let address = listener.local_addr()?;
-            // One port for all: drivers take that for granted.
+            // All servers have the same port, because drivers assume that.
             port = address.port();
             shared.addresses.lock().unwrap_or_else(PoisonError::into_inner).push(address);
             let server = Arc::new(Server {
                 address,
                 number: usize::from(number),
                 shared: shared.clone(),
-                mood: watch::Sender::new(Mood::Well),
-                slip: Mutex::default(),
+                behaviour: watch::Sender::new(Behaviour::Well),
+                answer_fault: Mutex::default(),
                 reset: watch::Sender::new(()),
-                life: AtomicU32::new(0),
+                incarnation: AtomicU32::new(0),
                 open: AtomicU32::new(0),
                 served: AtomicU64::new(0),
                 ended: AtomicU64::new(0),
-                lived: AtomicU32::new(0),
-                hiccup: AtomicBool::new(false),
+                executed_in: AtomicU32::new(0),
+                refuse_next: AtomicBool::new(false),
             });
             runtime.spawn(listen(server.clone(), listener));
             servers.push(server);
@@ -122,69 +124,69 @@ impl Cluster {
         &self.servers
     }
 
-    /// Sockets that are open, counted here and not by whoever opened them.
+    /// The number of open sockets, counted on the servers' side.
     pub fn open(&self) -> u32 {
         self.servers.iter().map(|server| server.open.load(Ordering::SeqCst)).sum()
     }
 }
 
 impl Server {
-    pub fn set(&self, mood: Mood) {
-        self.mood.send_replace(mood);
-        if mood == Mood::Gone {
+    pub fn set(&self, behaviour: Behaviour) {
+        self.behaviour.send_replace(behaviour);
+        if behaviour == Behaviour::Gone {
             self.reset();
         }
     }
 
-    /// Every connection ends at once, as when a process is killed.
+    /// Ends every connection at once, as when a process is killed.
     pub fn reset(&self) {
         self.reset.send_replace(());
     }
 
-    pub fn forget(&self) {
-        self.life.fetch_add(1, Ordering::SeqCst);
+    pub fn forget_statements(&self) {
+        self.incarnation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether somebody has told it a statement that it had forgotten, and used it.
-    pub fn reminded(&self) -> bool {
-        self.lived.load(Ordering::SeqCst) == self.life.load(Ordering::SeqCst)
+    /// Whether a client has prepared a statement again since the server forgot them, and executed it.
+    pub fn is_prepared_again(&self) -> bool {
+        self.executed_in.load(Ordering::SeqCst) == self.incarnation.load(Ordering::SeqCst)
     }
 
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::SeqCst)
     }
 
-    pub fn slip(&self, slip: Slip) {
-        *self.slip.lock().unwrap_or_else(PoisonError::into_inner) = Some(slip);
+    pub fn spoil_next_answer(&self, answer_fault: AnswerFault) {
+        *self.answer_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer_fault);
     }
 
-    fn answer(&self, heard: &speak::Heard<'_>, out: &mut Vec<u8>) {
-        let (opcode, body) = match heard.opcode {
+    fn answer(&self, request: &protocol::Request<'_>, out: &mut Vec<u8>) {
+        let (opcode, body) = match request.opcode {
             opcode::OPTIONS => (opcode::SUPPORTED, Body::default().u16(1).string("COMPRESSION").u16(0).0),
             opcode::STARTUP | opcode::REGISTER => (opcode::READY, Vec::new()),
-            opcode::QUERY => self.query(speak::statement(heard.body).unwrap_or_default()),
-            opcode::PREPARE => (opcode::RESULT, self.prepare(speak::statement(heard.body).unwrap_or_default())),
-            opcode::EXECUTE => self.execute(heard.body),
-            _ => (opcode::ERROR, speak::error(0x000a, "not here").0),
+            opcode::QUERY => self.query(protocol::statement(request.body).unwrap_or_default()),
+            opcode::PREPARE => (opcode::RESULT, self.prepare(protocol::statement(request.body).unwrap_or_default())),
+            opcode::EXECUTE => self.execute(request.body),
+            _ => (opcode::ERROR, protocol::error(0x000a, "not supported").0),
         };
-        speak::message(out, heard.stream, opcode, &body);
+        protocol::message(out, request.stream, opcode, &body);
     }
 
     fn query(&self, text: &str) -> (u8, Vec<u8>) {
         if text.contains("keyspaces") {
             let replication = ["class", "SimpleStrategy", "replication_factor", "3"];
-            let row = vec![Some(speak::KEYSPACE.into()), Some(speak::texts(2, &replication))];
+            let row = vec![Some(protocol::KEYSPACE.into()), Some(protocol::texts(2, &replication))];
             let columns = [("keyspace_name", Kind::Text), ("replication", Kind::TextByText)];
-            return (opcode::RESULT, speak::rows(&columns, &[row]));
+            return (opcode::RESULT, protocol::rows(&columns, &[row]));
         }
         let asked = |number: usize| text.contains(LOCAL) == (number == self.number);
         let addresses = self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.iter().enumerate().filter(|(number, _)| asked(*number));
         let rows: Vec<Member> = members.map(|(number, address)| Member { number, address: *address }).collect();
         if text.contains(LOCAL) || text.contains(PEERS) {
-            return (opcode::RESULT, members_as_asked(text, &rows));
+            return (opcode::RESULT, member_rows(text, &rows));
         }
-        (opcode::ERROR, speak::error(0x2200, "there is no such table").0)
+        (opcode::ERROR, protocol::error(0x2200, "there is no such table").0)
     }
 
     fn prepare(&self, text: &str) -> Vec<u8> {
@@ -193,24 +195,24 @@ impl Server {
         } else {
             ("get", &[("id", Kind::Int)], &[("n", Kind::Bigint)])
         };
-        let id = format!("{word}-{}", self.life.load(Ordering::SeqCst));
-        speak::prepared(id.as_bytes(), parameters, columns)
+        let id = format!("{word}-{}", self.incarnation.load(Ordering::SeqCst));
+        protocol::prepared(id.as_bytes(), parameters, columns)
     }
 
     fn execute(&self, body: &[u8]) -> (u8, Vec<u8>) {
-        let Some((id, values)) = speak::execution(body) else {
-            return (opcode::ERROR, speak::error(0x000a, "no execution").0);
+        let Some((id, values)) = protocol::execution(body) else {
+            return (opcode::ERROR, protocol::error(0x000a, "malformed EXECUTE").0);
         };
-        let number = self.life.load(Ordering::SeqCst);
-        let life = format!("-{number}");
-        if !id.ends_with(life.as_bytes()) {
-            return (opcode::ERROR, speak::error(0x2500, "unprepared").short_bytes(id).0);
+        let number = self.incarnation.load(Ordering::SeqCst);
+        let incarnation = format!("-{number}");
+        if !id.ends_with(incarnation.as_bytes()) {
+            return (opcode::ERROR, protocol::error(0x2500, "unprepared").short_bytes(id).0);
         }
-        if *self.mood.borrow() == Mood::Overloaded && self.hiccup.fetch_xor(true, Ordering::Relaxed) {
-            return (opcode::ERROR, speak::error(0x1001, "too much").0);
+        if *self.behaviour.borrow() == Behaviour::Overloaded && self.refuse_next.fetch_xor(true, Ordering::Relaxed) {
+            return (opcode::ERROR, protocol::error(0x1001, "overloaded").0);
         }
         self.served.fetch_add(1, Ordering::Relaxed);
-        self.lived.store(number, Ordering::SeqCst);
+        self.executed_in.store(number, Ordering::SeqCst);
         let number = |at: usize| values.get(at).and_then(|value| Some(i64::from_be_bytes((*value).try_into().ok()?)));
         let key = values.first().copied().unwrap_or_default();
         let mut written = self.shared.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +224,7 @@ impl Server {
             return (opcode::RESULT, Body::default().i32(1).0);
         }
         let row = written.get(key).map(|(value, _)| vec![Some(value.to_be_bytes().to_vec())]);
-        (opcode::RESULT, speak::rows(&[("n", Kind::Bigint)], row.as_slice()))
+        (opcode::RESULT, protocol::rows(&[("n", Kind::Bigint)], row.as_slice()))
     }
 }
 
@@ -231,8 +233,8 @@ struct Member {
     address: SocketAddr,
 }
 
-/// Rows of the tables of members, with the columns that were asked for, or those that matter if all were.
-fn members_as_asked(text: &str, members: &[Member]) -> Vec<u8> {
+/// Rows of the member tables, with the requested columns, or with all columns for `*`.
+fn member_rows(text: &str, members: &[Member]) -> Vec<u8> {
     const ALL: [(&str, Kind); 11] = [
         ("host_id", Kind::Uuid),
         ("rpc_address", Kind::Inet),
@@ -260,7 +262,7 @@ fn members_as_asked(text: &str, members: &[Member]) -> Vec<u8> {
             std::net::IpAddr::V4(ip) => ip,
             std::net::IpAddr::V6(_) => Ipv4Addr::LOCALHOST,
         };
-        // Four for each, in turn around the ring.
+        // Four tokens for each server, in turn around the ring.
         let number = i64::try_from(member.number).unwrap_or(0);
         let token = |turn: i64| i64::MIN / 2 + (1 << 59) * (turn * 3 + number % 3);
         let tokens: Vec<String> = (0..4).map(|turn| token(turn).to_string()).collect();
@@ -270,10 +272,10 @@ fn members_as_asked(text: &str, members: &[Member]) -> Vec<u8> {
                 "host_id" => (member.number as u128 + 1).to_be_bytes().to_vec(),
                 "schema_version" => 7_u128.to_be_bytes().to_vec(),
                 "native_port" => i32::from(member.address.port()).to_be_bytes().to_vec(),
-                "rpc_address" | "native_address" => speak::inet(ip),
+                "rpc_address" | "native_address" => protocol::inet(ip),
                 "data_center" => b"north".to_vec(),
                 "rack" => b"r1".to_vec(),
-                "tokens" => speak::texts(tokens.len(), &tokens),
+                "tokens" => protocol::texts(tokens.len(), &tokens),
                 "partitioner" => b"org.apache.cassandra.dht.Murmur3Partitioner".to_vec(),
                 "release_version" => b"5.0.9".to_vec(),
                 _ => b"chaos".to_vec(),
@@ -282,27 +284,27 @@ fn members_as_asked(text: &str, members: &[Member]) -> Vec<u8> {
         columns.iter().map(|(name, _)| Some(cell(name))).collect()
     };
     let rows: Vec<_> = members.iter().map(row).collect();
-    speak::rows(&columns, &rows)
+    protocol::rows(&columns, &rows)
 }
 
 async fn listen(server: Arc<Server>, listener: TcpListener) {
-    let mut mood = server.mood.subscribe();
+    let mut behaviour = server.behaviour.subscribe();
     let mut listener = Some(listener);
     loop {
-        let gone = *mood.borrow_and_update() == Mood::Gone;
+        let gone = *behaviour.borrow_and_update() == Behaviour::Gone;
         match (&listener, gone) {
             (Some(_), true) => listener = None,
             (None, false) => listener = bind(server.address).await,
             (Some(open), false) => {
                 tokio::select! {
                     accepted = open.accept() => if let Ok((stream, _)) = accepted {
-                        tokio::spawn(talk(server.clone(), stream));
+                        tokio::spawn(serve_connection(server.clone(), stream));
                     },
-                    changed = mood.changed() => if changed.is_err() { return },
+                    changed = behaviour.changed() => if changed.is_err() { return },
                 }
             }
             (None, true) => {
-                if mood.changed().await.is_err() {
+                if behaviour.changed().await.is_err() {
                     return;
                 }
             }
@@ -326,83 +328,83 @@ async fn bind(address: SocketAddr) -> Option<TcpListener> {
     None
 }
 
-/// A connection, counted while it is open.
-struct Counted(Arc<Server>);
+/// Counts a connection as open until it is dropped.
+struct OpenConnection(Arc<Server>);
 
-impl Drop for Counted {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
         self.0.ended.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-async fn talk(server: Arc<Server>, mut stream: TcpStream) {
+async fn serve_connection(server: Arc<Server>, mut stream: TcpStream) {
     server.open.fetch_add(1, Ordering::SeqCst);
-    let _counted = Counted(server.clone());
+    let _open = OpenConnection(server.clone());
     let mut reset = server.reset.subscribe();
     let _ = stream.set_nodelay(true);
     let ended = tokio::select! {
         ended = answer_all(&server, &mut stream) => ended,
-        _ = reset.changed() => End::Reset,
+        _ = reset.changed() => ConnectionEnd::Reset,
     };
-    if ended == End::Reset {
-        // Not a goodbye: what was sent and not read is lost.
+    if ended == ConnectionEnd::Reset {
+        // The connection is reset, not closed: data that was sent and not read is lost.
         let _ = stream.set_zero_linger();
     }
 }
 
 #[derive(PartialEq, Eq)]
-enum End {
+enum ConnectionEnd {
     Closed,
     Reset,
 }
 
-async fn answer_all(server: &Arc<Server>, stream: &mut TcpStream) -> End {
-    let (mut came, mut out) = (Vec::with_capacity(1 << 16), Vec::new());
-    let mut mood = server.mood.subscribe();
+async fn answer_all(server: &Arc<Server>, stream: &mut TcpStream) -> ConnectionEnd {
+    let (mut received, mut out) = (Vec::with_capacity(1 << 16), Vec::new());
+    let mut behaviour = server.behaviour.subscribe();
     loop {
-        match stream.read_buf(&mut came).await {
-            Ok(0) | Err(_) => return End::Closed,
+        match stream.read_buf(&mut received).await {
+            Ok(0) | Err(_) => return ConnectionEnd::Closed,
             Ok(_) => {}
         }
         let mut taken = 0;
-        while let Some((heard, length)) = speak::heard(&came[taken..]) {
+        while let Some((request, length)) = protocol::next_request(&received[taken..]) {
             taken += length;
-            if heard.version != speak::VERSION {
-                let refused = speak::error(0x000a, "Invalid or unsupported protocol version");
-                speak::message(&mut out, heard.stream, opcode::ERROR, &refused.0);
+            if request.version != protocol::VERSION {
+                let refused = protocol::error(0x000a, "Invalid or unsupported protocol version");
+                protocol::message(&mut out, request.stream, opcode::ERROR, &refused.0);
                 let _ = stream.write_all(&out).await;
-                return End::Closed;
+                return ConnectionEnd::Closed;
             }
             let before = out.len();
-            server.answer(&heard, &mut out);
-            let slip = server.slip.lock().unwrap_or_else(PoisonError::into_inner).take();
-            match slip {
+            server.answer(&request, &mut out);
+            let answer_fault = server.answer_fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match answer_fault {
                 None => {}
-                Some(Slip::Cut) => {
+                Some(AnswerFault::Cut) => {
                     out.truncate(before + (out.len() - before) / 2);
                     let _ = stream.write_all(&out).await;
-                    return End::Closed;
+                    return ConnectionEnd::Closed;
                 }
-                Some(Slip::Garbage) => out.splice(before.., [0xff; 40]).for_each(drop),
-                Some(Slip::Doubled) => out.extend_from_within(before..),
-                Some(Slip::Stranger) => speak::message(&mut out, [0x7f, 0xf0], opcode::READY, &[]),
+                Some(AnswerFault::Garbage) => out.splice(before.., [0xff; 40]).for_each(drop),
+                Some(AnswerFault::Doubled) => out.extend_from_within(before..),
+                Some(AnswerFault::Stranger) => protocol::message(&mut out, [0x7f, 0xf0], opcode::READY, &[]),
             }
         }
-        came.drain(..taken);
-        let now = *mood.borrow_and_update();
+        received.drain(..taken);
+        let now = *behaviour.borrow_and_update();
         match now {
-            Mood::Silent => {
-                // Until it is over; then what was asked is answered late.
-                if mood.wait_for(|mood| *mood != Mood::Silent).await.is_err() {
-                    return End::Closed;
+            Behaviour::Silent => {
+                // The requests are answered late, when the silence is over.
+                if behaviour.wait_for(|behaviour| *behaviour != Behaviour::Silent).await.is_err() {
+                    return ConnectionEnd::Closed;
                 }
             }
-            Mood::Slow(delay) => tokio::time::sleep(delay).await,
-            Mood::Well | Mood::Gone | Mood::Overloaded => {}
+            Behaviour::Slow(delay) => tokio::time::sleep(delay).await,
+            Behaviour::Well | Behaviour::Gone | Behaviour::Overloaded => {}
         }
         if stream.write_all(&out).await.is_err() {
-            return End::Closed;
+            return ConnectionEnd::Closed;
         }
         out.clear();
     }

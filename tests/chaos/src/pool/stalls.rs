@@ -1,4 +1,5 @@
-//! When the machine gave this process no time: a thread that wants to be woken often notes when it was not.
+//! Finds the times in which the machine did not run this process: a thread that sleeps for short times notes when it
+//! woke late.
 
 use std::{
     sync::{
@@ -11,37 +12,37 @@ use std::{
 
 use tokio::time::Instant;
 
-const OFTEN: Duration = Duration::from_millis(20);
-/// What the machine takes for others now and then goes unnoticed.
-const LONG: Duration = Duration::from_millis(200);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+/// Shorter delays are normal and are ignored.
+const STALL_MIN: Duration = Duration::from_millis(200);
 
 pub struct Stalls {
-    over: Arc<AtomicBool>,
-    seen: JoinHandle<Vec<(Instant, Instant)>>,
+    stopped: Arc<AtomicBool>,
+    stalls: JoinHandle<Vec<(Instant, Instant)>>,
 }
 
 impl Stalls {
     pub fn watch() -> Stalls {
-        let over = Arc::<AtomicBool>::default();
-        let ends = over.clone();
-        let seen = std::thread::spawn(move || {
-            let (mut seen, mut last) = (Vec::new(), Instant::now());
-            while !ends.load(Ordering::Relaxed) {
-                std::thread::sleep(OFTEN);
+        let stopped = Arc::<AtomicBool>::default();
+        let stop = stopped.clone();
+        let stalls = std::thread::spawn(move || {
+            let (mut stalls, mut last) = (Vec::new(), Instant::now());
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(CHECK_EVERY);
                 let now = Instant::now();
-                if now - last > LONG {
-                    seen.push((last, now));
+                if now - last > STALL_MIN {
+                    stalls.push((last, now));
                 }
                 last = now;
             }
-            seen
+            stalls
         });
-        Stalls { over, seen }
+        Stalls { stopped, stalls }
     }
 
-    /// From when to when.
+    /// Returns the start and end of each stall.
     pub fn end(self) -> Vec<(Instant, Instant)> {
-        self.over.store(true, Ordering::Relaxed);
-        self.seen.join().unwrap_or_default()
+        self.stopped.store(true, Ordering::Relaxed);
+        self.stalls.join().unwrap_or_default()
     }
 }

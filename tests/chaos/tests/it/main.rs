@@ -1,4 +1,4 @@
-//! Every campaign, short: that it can be carried out, and what it must show.
+//! Short versions of the campaigns: each can be carried out, and shows what it must.
 
 mod hive;
 mod pool;

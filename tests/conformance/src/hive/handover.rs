@@ -1,4 +1,4 @@
-//! A lease that changes hands without being free in between.
+//! Transfers of a lease: it is never free in between.
 
 use honeyflow_hive::{
     Reply, Request,
@@ -6,96 +6,103 @@ use honeyflow_hive::{
 };
 
 use super::{
-    TTL_MS, Table,
-    bee::{epoch_of, fresh_id, leading},
+    TTL_MS, TestContext,
+    test_member::{eligible_state, epoch_of, fresh_id},
 };
 
 const LEASE: &str = "queen";
 
-pub async fn hv_36_a_hand_over_to_itself_mints_anew(t: &Table<'_>) {
-    let bee = t.bee().await;
-    let epoch = bee.take(LEASE).await;
-    let minted = epoch_of(&bee.call(bee.over(LEASE, epoch, bee.id)).await);
+pub async fn hv_36_a_transfer_to_itself_mints_a_new_epoch(t: &TestContext<'_>) {
+    let member = t.member().await;
+    let epoch = member.take(LEASE).await;
+    let minted = epoch_of(&member.call(member.transfer_request(LEASE, epoch, member.id)).await);
     assert!(minted > epoch);
-    let again = bee.call(bee.over(LEASE, epoch, bee.id)).await;
-    assert_eq!(again, Reply::Refused(Refusal::Raced), "the old epoch is over");
-    let lease = bee.look(LEASE).await;
-    assert_eq!((lease.epoch, lease.holder, lease.free), (minted, Some(bee.id), false));
+    let again = member.call(member.transfer_request(LEASE, epoch, member.id)).await;
+    assert_eq!(again, Reply::Refused(Refusal::Raced), "the old epoch has ended");
+    let lease = member.look(LEASE).await;
+    assert_eq!((lease.epoch, lease.holder, lease.free), (minted, Some(member.id), false));
 }
 
-pub async fn hv_36_who_is_not_eligible_may_still_mint_its_own_anew(t: &Table<'_>) {
-    let bee = t.bee().await;
-    let epoch = bee.take(LEASE).await;
-    bee.beat_with(State::default()).await;
-    assert!(epoch_of(&bee.call(bee.over(LEASE, epoch, bee.id)).await) > epoch);
+pub async fn hv_36_an_ineligible_holder_may_still_mint_its_own_lease(t: &TestContext<'_>) {
+    let member = t.member().await;
+    let epoch = member.take(LEASE).await;
+    member.beat_with(State::default()).await;
+    assert!(epoch_of(&member.call(member.transfer_request(LEASE, epoch, member.id)).await) > epoch);
 }
 
-pub async fn hv_45_a_hand_over_is_never_vacant(t: &Table<'_>) {
-    let (bee, heir) = (t.bee().await, t.bee().await);
-    let epoch = bee.take(LEASE).await;
-    let minted = epoch_of(&bee.call(bee.over(LEASE, epoch, heir.id)).await);
+pub async fn hv_45_a_transferred_lease_is_never_free(t: &TestContext<'_>) {
+    let (member, successor) = (t.member().await, t.member().await);
+    let epoch = member.take(LEASE).await;
+    let minted = epoch_of(&member.call(member.transfer_request(LEASE, epoch, successor.id)).await);
     assert!(minted > epoch);
-    let lease = bee.look(LEASE).await;
-    assert_eq!((lease.epoch, lease.holder, lease.heir, lease.free), (minted, Some(heir.id), None, false));
+    let lease = member.look(LEASE).await;
+    assert_eq!((lease.epoch, lease.holder, lease.successor, lease.free), (minted, Some(successor.id), None, false));
     assert_eq!(lease.cause, "moving");
-    assert!(!bee.release(LEASE, epoch).await && !bee.release(LEASE, minted).await, "no longer its own");
-    // Named by another: it mints anew before it acts.
-    assert!(epoch_of(&heir.call(heir.over(LEASE, minted, heir.id)).await) > minted);
+    assert!(
+        !member.release(LEASE, epoch).await && !member.release(LEASE, minted).await,
+        "the lease belongs to another member"
+    );
+    // A holder that was named by another member mints a new epoch before it acts.
+    assert!(epoch_of(&successor.call(successor.transfer_request(LEASE, minted, successor.id)).await) > minted);
 }
 
-pub async fn hv_45_only_who_may_lead_is_an_heir(t: &Table<'_>) {
-    let (bee, newcomer, late) = (t.bee().await, t.newcomer("new").await, t.bee().await);
-    let epoch = bee.take(LEASE).await;
-    for heir in [newcomer.id, fresh_id()] {
-        assert_eq!(bee.call(bee.over(LEASE, epoch, heir)).await, Reply::Refused(Refusal::Unfit));
+pub async fn hv_45_only_an_eligible_member_becomes_successor(t: &TestContext<'_>) {
+    let (member, newcomer, late) = (t.member().await, t.newcomer("new").await, t.member().await);
+    let epoch = member.take(LEASE).await;
+    for successor in [newcomer.id, fresh_id()] {
+        assert_eq!(member.call(member.transfer_request(LEASE, epoch, successor)).await, Reply::Refused(Refusal::Unfit));
     }
     if t.step_clock(TTL_MS.cast_signed() + 1).await {
-        bee.beat().await;
-        assert_eq!(bee.call(bee.over(LEASE, epoch, late.id)).await, Reply::Refused(Refusal::Unfit), "expired");
+        member.beat().await;
+        assert_eq!(
+            member.call(member.transfer_request(LEASE, epoch, late.id)).await,
+            Reply::Refused(Refusal::Unfit),
+            "expired"
+        );
     }
-    let lease = bee.look(LEASE).await;
-    assert_eq!((lease.epoch, lease.holder), (epoch, Some(bee.id)));
+    let lease = member.look(LEASE).await;
+    assert_eq!((lease.epoch, lease.holder), (epoch, Some(member.id)));
 }
 
-pub async fn hv_45_an_heir_is_announced_and_gets_warm(t: &Table<'_>) {
-    let (bee, heir) = (t.bee().await, t.bee().await);
-    let term = bee.term(LEASE).await;
-    let version = bee.version().await;
-    let announce = Request::SetHeir { fence: term.fence(), heir: Some(heir.id) };
-    assert_eq!(bee.call(announce).await, Reply::Done);
-    let told = heir.beat().await;
-    assert_eq!(told.heir_of, [LEASE.into()]);
-    assert_eq!(told.queen.and_then(|queen| queen.heir), Some(heir.id));
-    let lease = bee.look(LEASE).await;
-    assert!(lease.heir == Some(heir.id) && !lease.heir_is_warm, "{lease:?}");
-    heir.beat_with(State { warm: vec!["duty/x".into(), LEASE.into()], ..leading() }).await;
-    assert!(bee.look(LEASE).await.heir_is_warm);
-    assert_eq!(bee.version().await, version, "no event until it changes hands");
-    assert_eq!(bee.call(Request::SetHeir { fence: term.fence(), heir: None }).await, Reply::Done);
-    assert!(heir.beat().await.heir_of.is_empty());
-    bee.call(Request::SetHeir { fence: term.fence(), heir: Some(heir.id) }).await;
-    epoch_of(&bee.call(bee.over(LEASE, term.epoch(), heir.id)).await);
-    assert_eq!(bee.look(LEASE).await.heir, None);
-    assert!(heir.beat().await.heir_of.is_empty());
+pub async fn hv_45_a_successor_is_announced_and_becomes_warm(t: &TestContext<'_>) {
+    let (member, successor) = (t.member().await, t.member().await);
+    let term = member.term(LEASE).await;
+    let version = member.version().await;
+    let announce = Request::SetSuccessor { fence: term.fence(), successor: Some(successor.id) };
+    assert_eq!(member.call(announce).await, Reply::Done);
+    let status = successor.beat().await;
+    assert_eq!(status.successor_of, [LEASE.into()]);
+    assert_eq!(status.queen.and_then(|queen| queen.successor), Some(successor.id));
+    let lease = member.look(LEASE).await;
+    assert!(lease.successor == Some(successor.id) && !lease.successor_is_warm, "{lease:?}");
+    successor.beat_with(State { warm: vec!["duty/x".into(), LEASE.into()], ..eligible_state() }).await;
+    assert!(member.look(LEASE).await.successor_is_warm);
+    assert_eq!(member.version().await, version, "no event before the transfer");
+    assert_eq!(member.call(Request::SetSuccessor { fence: term.fence(), successor: None }).await, Reply::Done);
+    assert!(successor.beat().await.successor_of.is_empty());
+    member.call(Request::SetSuccessor { fence: term.fence(), successor: Some(successor.id) }).await;
+    epoch_of(&member.call(member.transfer_request(LEASE, term.epoch(), successor.id)).await);
+    assert_eq!(member.look(LEASE).await.successor, None);
+    assert!(successor.beat().await.successor_of.is_empty());
 }
 
-pub async fn hv_41_only_a_fence_that_holds_names_an_heir(t: &Table<'_>) {
-    let (bee, heir, newcomer) = (t.bee().await, t.bee().await, t.newcomer("new").await);
-    let term = bee.term(LEASE).await;
-    let unfit = Request::SetHeir { fence: term.fence(), heir: Some(newcomer.id) };
-    assert_eq!(bee.call(unfit).await, Reply::Refused(Refusal::Unfit));
-    epoch_of(&bee.call(bee.over(LEASE, term.epoch(), bee.id)).await);
-    let stale = Request::SetHeir { fence: term.fence(), heir: Some(heir.id) };
-    assert_eq!(bee.call(stale).await, Reply::Stale(vec![LEASE.into()]));
-    assert_eq!(bee.look(LEASE).await.heir, None);
+pub async fn hv_41_only_a_valid_fence_names_a_successor(t: &TestContext<'_>) {
+    let (member, successor, newcomer) = (t.member().await, t.member().await, t.newcomer("new").await);
+    let term = member.term(LEASE).await;
+    let unfit = Request::SetSuccessor { fence: term.fence(), successor: Some(newcomer.id) };
+    assert_eq!(member.call(unfit).await, Reply::Refused(Refusal::Unfit));
+    epoch_of(&member.call(member.transfer_request(LEASE, term.epoch(), member.id)).await);
+    let stale = Request::SetSuccessor { fence: term.fence(), successor: Some(successor.id) };
+    assert_eq!(member.call(stale).await, Reply::Stale(vec![LEASE.into()]));
+    assert_eq!(member.look(LEASE).await.successor, None);
 }
 
-/// Whoever leaves with a word is replaced at once.
-pub async fn no_word_on_exit(t: &Table<'_>) {
-    let (bee, other) = (t.bee().await, t.bee().await);
-    let epoch = bee.take(LEASE).await;
-    assert!(bee.release(LEASE, epoch).await);
-    bee.call(Request::Leave { node: bee.id }).await;
+/// A member that leaves in good order is replaced at once.
+pub async fn no_word_on_exit(t: &TestContext<'_>) {
+    let (member, other) = (t.member().await, t.member().await);
+    let epoch = member.take(LEASE).await;
+    assert!(member.release(LEASE, epoch).await);
+    member.call(Request::Leave { node: member.id }).await;
     assert!(other.look(LEASE).await.free);
     assert!(other.take(LEASE).await > epoch);
 }

@@ -1,4 +1,4 @@
-//! What people ask and say.
+//! Requests of people: pauses, lag, history and lists.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use honeyflow_store::{
     write::{History, Pause},
 };
 
-use super::{Harness, Raw, charge, ids, park, run, settle};
+use super::{Harness, RawRow, charge, ids, park, run, settle};
 
 pub async fn a_pause_is_stored_until_it_is_resumed(h: &Harness) {
     let pause = |noun: &str, name: &str, why: &str| {
@@ -36,7 +36,8 @@ pub async fn ob_82_lag_is_counted_in_the_store(h: &Harness) {
     for (priority, ready_in_ms) in
         [(4, None), (4, None), (7, None), (4, Some(-1000)), (9, Some(600_000)), (9, Some(600_000))]
     {
-        let raw = Raw { entity: "book", key: "1".into(), priority: Some(priority), ready_in_ms, ..Raw::default() };
+        let raw =
+            RawRow { entity: "book", key: "1".into(), priority: Some(priority), ready_in_ms, ..RawRow::default() };
         all.push(h.raw(raw).await);
     }
     h.commit(&fence, vec![park("9", "index", &[])]).await;
@@ -46,7 +47,7 @@ pub async fn ob_82_lag_is_counted_in_the_store(h: &Harness) {
     assert!((1000..60_000).contains(&lag.oldest_ms), "{lag:?}");
     (h.pass)(Duration::from_millis(50)).await;
     let AdminReply::Lag(later) = h.admin(Admin::Lag).await else { panic!("no lag") };
-    assert!(later.oldest_ms >= lag.oldest_ms + 50, "it grows by itself");
+    assert!(later.oldest_ms >= lag.oldest_ms + 50, "the age grows without new events");
     h.commit(&fence, vec![settle(&all, &[])]).await;
     let AdminReply::Lag(lag) = h.admin(Admin::Lag).await else { panic!("no lag") };
     assert_eq!((lag.waiting, lag.delayed, lag.oldest_ms), (0, 0, 0));
@@ -61,13 +62,14 @@ pub async fn history_events_and_tasks_are_listed(h: &Harness) {
     }
     let AdminReply::History(runs) = h.admin(Admin::History { limit: 2 }).await else { panic!("no history") };
     assert_eq!(runs.len(), 2);
-    assert_eq!(runs[0]["steps"][0]["ms"], 2, "the newest first");
+    assert_eq!(runs[0]["steps"][0]["ms"], 2, "newest first");
     assert_eq!((&runs[0]["key"], &runs[0]["workflow"]), (&"1".into(), &"index".into()));
     assert_eq!((&runs[0]["verdict"], &runs[0]["version"]), (&"succeeded".into(), &4.into()));
 
     let first = h.book("1").await;
     h.book("2").await;
-    let second = h.raw(Raw { entity: "book", key: "1".into(), ready_in_ms: Some(600_000), ..Raw::default() }).await;
+    let second =
+        h.raw(RawRow { entity: "book", key: "1".into(), ready_in_ms: Some(600_000), ..RawRow::default() }).await;
     let events = Admin::Events { entity: "book".into(), key: "1".into(), limit: 10 };
     let AdminReply::Events(events) = h.admin(events).await else { panic!("no events") };
     assert_eq!(ids(&events), [first, second], "waiting and delayed");

@@ -1,11 +1,11 @@
-//! New events from the door and the command line.
+//! New events from the event endpoint and the command line.
 
 use std::time::Duration;
 
 use honeyflow_event::Kind;
 use honeyflow_store::{Idempotency, NewEvent, Reply, Request};
 
-use super::{Harness, Raw, ids, new_event, settle};
+use super::{Harness, RawRow, ids, new_event, settle};
 
 pub async fn append_stores_events_as_they_are(h: &Harness) {
     let event = NewEvent {
@@ -45,7 +45,7 @@ pub async fn append_with_the_same_idempotency_key_is_a_repeat(h: &Harness) {
     let Ok(Reply::Appended { ids: first, repeated: false }) = h.call(request("k", u64::MAX - 1)).await else {
         panic!("not stored")
     };
-    // Also once the events are done.
+    // A repeat is recognized also when the events are done.
     h.commit(&fence, vec![settle(&first[..1], &[])]).await;
     let Ok(Reply::Appended { ids: again, repeated: true }) = h.call(request("k", u64::MAX - 1)).await else {
         panic!("not a repeat")
@@ -64,16 +64,16 @@ pub async fn append_with_another_body_is_a_conflict(h: &Harness) {
     assert_eq!(h.waiting().await.len(), 2, "nothing was added");
 }
 
-pub async fn ob_18_what_is_done_is_not_run_again_under_its_dedupe(h: &Harness) {
+pub async fn ob_18_a_finished_event_is_not_run_again_under_its_dedupe_key(h: &Harness) {
     let fence = h.term().await.fence();
-    let book = |key: &str, dedupe| Raw { entity: "book", key: key.into(), dedupe, ..Raw::default() };
+    let book = |key: &str, dedupe| RawRow { entity: "book", key: key.into(), dedupe, ..RawRow::default() };
     let event = h.raw(book("1", Some("m-1"))).await;
     assert_eq!(h.waiting_ids().await, [event]);
     h.commit(&fence, vec![settle(&[event], &[])]).await;
     h.raw(book("1", Some("m-1"))).await;
     let other_mark = h.raw(book("1", Some("m-2"))).await;
     let other_key = h.raw(book("2", Some("m-1"))).await;
-    let other_entity = h.raw(Raw { entity: "author", ..book("1", Some("m-1")) }).await;
+    let other_entity = h.raw(RawRow { entity: "author", ..book("1", Some("m-1")) }).await;
     let unmarked = h.raw(book("1", None)).await;
     assert_eq!(h.waiting_ids().await, [other_mark, other_key, other_entity, unmarked]);
 }

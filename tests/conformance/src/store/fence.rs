@@ -1,25 +1,25 @@
-//! Whoever's term has ended changes nothing.
+//! An owner whose term has ended changes nothing.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use honeyflow_event::Kind;
-use honeyflow_hive::contract::Held;
+use honeyflow_hive::contract::HeldLease;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Op, Reply, Request, Statement, Write,
-    write::{Checkpointed, FanOut, History},
+    write::{CheckpointOutcome, FanOut, History},
 };
 
-use super::{Harness, Raw, charge, checkpoint, new_event, park, run, settle};
+use super::{Harness, RawRow, charge, checkpoint, new_event, park, run, settle};
 
 pub async fn ob_44_a_stale_owner_changes_nothing(h: &Harness) {
     let stale = h.stale_fence().await;
     let event = h.book("1").await;
     let fan_out =
-        Raw { kind: Some(Kind::FanOut), entity: "book", key: "7".into(), priority: Some(7), ..Raw::default() };
+        RawRow { kind: Some(Kind::FanOut), entity: "book", key: "7".into(), priority: Some(7), ..RawRow::default() };
     let fan_out = h.raw(fan_out).await;
-    let statement = h.edge.clone().unwrap_or_else(|| Arc::new(nothing()));
+    let statement = h.edge.clone().unwrap_or_else(|| Arc::new(empty_edge()));
     let history = History { run: run("1", "index"), version: 1, verdict: "succeeded", steps: serde_json::json!([]) };
     let before = h.picture().await;
     for op in [
@@ -27,7 +27,7 @@ pub async fn ob_44_a_stale_owner_changes_nothing(h: &Harness) {
         charge("1", 1),
         park("1", "index", &[event]),
         Op::ParkRow { event, failure: Failure::reject("payload-too-large", "too large") },
-        checkpoint("1", &[event], Checkpointed::Skipped, vec![new_event("emitted")]),
+        checkpoint("1", &[event], CheckpointOutcome::Skipped, vec![new_event("emitted")]),
         Op::Replace { event, by: vec![new_event("2")] },
         Op::FanOut(Box::new(FanOut {
             event: fan_out,
@@ -43,7 +43,7 @@ pub async fn ob_44_a_stale_owner_changes_nothing(h: &Harness) {
         })),
         Op::History(Box::new(history)),
     ] {
-        // Alone and behind another: the whole list is refused.
+        // Alone, and after another operation: the whole list is refused.
         for ops in [vec![op.clone()], vec![settle(&[event], &[]), op.clone()]] {
             let reply = h.write(&stale, ops).await;
             assert!(matches!(reply, Reply::Fenced), "{op:?}: {reply:?}");
@@ -52,8 +52,8 @@ pub async fn ob_44_a_stale_owner_changes_nothing(h: &Harness) {
     }
 }
 
-/// An edge that leads nowhere, for stores that cannot have one: the fence is compared before it matters.
-fn nothing() -> Statement {
+/// An edge that leads nowhere, for stores without edges: the fence is compared before the statement matters.
+fn empty_edge() -> Statement {
     Statement {
         place: "edge".into(),
         text: "select 1 where 1 in $keys and 1 = 0".into(),
@@ -70,7 +70,7 @@ pub async fn ob_44_one_refused_write_leaves_others_alone(h: &Harness) {
         panic!("no leases")
     };
     let node = leases[0].holder.expect("a holder");
-    let held = vec![Held { lease: super::LEASE.into(), epoch: leases[0].epoch }];
+    let held = vec![HeldLease { lease: super::LEASE.into(), epoch: leases[0].epoch }];
     let released = honeyflow_hive::Request::Release { node, held, cause: "test".into() };
     h.hive.call(released).await.expect("release");
     let fresh = honeyflow_hive::member::take_as_member(&*h.hive, node, super::LEASE).await.expect("take").fence();
@@ -78,7 +78,7 @@ pub async fn ob_44_one_refused_write_leaves_others_alone(h: &Harness) {
     for n in 0..40 {
         all.push(h.book(&n.to_string()).await);
     }
-    // Sent at once, so that a store that groups writes has them in one transaction.
+    // The writes are sent at the same time, so that a store that groups writes has them in one transaction.
     let writes = all.iter().enumerate().map(|(n, id)| {
         let fence = if n % 2 == 0 { fresh.clone() } else { stale.clone() };
         h.call(Request::Write(Write { fence, ops: vec![settle(&[*id], &[])] }))

@@ -1,4 +1,4 @@
-//! What a new owner goes on with: attempts, outputs, replaced and fanned-out rows.
+//! The stored state with which a new owner continues: attempts, outputs, replaced and fanned-out rows.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,11 +6,11 @@ use honeyflow_event::{EventId, Key, Kind, PRIORITY_FAN_OUT, Stamp};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Admin, Op,
-    write::{Checkpointed, FanOut, Pause},
+    write::{CheckpointOutcome, FanOut, Pause},
 };
 use serde_json::json;
 
-use super::{Harness, Raw, charge, checkpoint, ids, new_event, run, settle};
+use super::{Harness, RawRow, charge, checkpoint, ids, new_event, run, settle};
 
 pub async fn ob_47_charges_are_recovered_and_cleared_by_success(h: &Harness) {
     let fence = h.term().await.fence();
@@ -28,39 +28,39 @@ pub async fn ob_47_charges_are_recovered_and_cleared_by_success(h: &Harness) {
     h.commit(&fence, vec![charge("1", 2)]).await;
     let again = h.recover().await.failures.into_iter().find(|charged| charged.run == first.run);
     let nearer = again.is_some_and(|charged| charged.due_in + Duration::from_millis(40) < first.due_in);
-    assert!(nearer, "a repeat does not put it off");
+    assert!(nearer, "a repeat does not postpone it");
     h.commit(&fence, vec![settle(&[event], &[run("1", "mail")])]).await;
-    assert_eq!(h.recover().await.failures.len(), 2, "another workflow's success clears nothing");
+    assert_eq!(h.recover().await.failures.len(), 2, "the success of another workflow clears nothing");
     h.commit(&fence, vec![settle(&[], &[run("1", "index")])]).await;
     let left = h.recover().await.failures;
     assert_eq!(left.iter().map(|charged| &charged.run).collect::<Vec<_>>(), [&run("2", "index")]);
 }
 
-pub async fn ob_61_a_shard_recovers_what_is_its_own(h: &Harness) {
+pub async fn ob_61_a_shard_recovers_only_its_own_runs(h: &Harness) {
     let fence = h.term().await.fence();
     let event = h.book("1").await;
     let pause = Pause { noun: "workflow".into(), name: "book".into(), why: "mending".into(), since_ms: 0 };
     h.admin(Admin::Pause(pause)).await;
-    h.commit(&fence, vec![charge("1", 1), checkpoint("1", &[event], Checkpointed::Skipped, Vec::new())]).await;
+    h.commit(&fence, vec![charge("1", 1), checkpoint("1", &[event], CheckpointOutcome::Skipped, Vec::new())]).await;
     let own = h.recover_shard(0).await;
     assert_eq!((own.failures.len(), own.checkpoints.len(), own.paused.len()), (1, 1, 1));
     let other = h.recover_shard(1).await;
-    assert_eq!((other.failures.len(), other.checkpoints.len()), (0, 0), "they belong to another owner's runs");
-    assert_eq!(other.paused.len(), 1, "a pause holds for all");
+    assert_eq!((other.failures.len(), other.checkpoints.len()), (0, 0), "they belong to runs of another owner");
+    assert_eq!(other.paused.len(), 1, "a pause holds for all shards");
 }
 
-pub async fn wf_80_checkpoints_are_recovered_with_what_they_cover(h: &Harness) {
+pub async fn wf_80_checkpoints_are_recovered_with_their_rows(h: &Harness) {
     let fence = h.term().await.fence();
     let first = h.book("1").await;
     let second = h.book("1").await;
     h.book("1").await;
     let document = Some(Arc::new(json!({"id": 9_007_199_254_740_993_i64, "name": "ä\u{0}|"})));
     let outcomes = [
-        Checkpointed::Done(document),
-        Checkpointed::Done(None),
-        Checkpointed::Failed(Failure::retry_after(Duration::from_secs(3), "told", "later")),
-        Checkpointed::Skipped,
-        Checkpointed::Until(1_800_000_000_000),
+        CheckpointOutcome::Done(document),
+        CheckpointOutcome::Done(None),
+        CheckpointOutcome::Failed(Failure::retry_after(Duration::from_secs(3), "told", "later")),
+        CheckpointOutcome::Skipped,
+        CheckpointOutcome::Until(1_800_000_000_000),
     ];
     for (n, outcome) in outcomes.iter().enumerate() {
         let op = checkpoint(&n.to_string(), &[first, second], outcome.clone(), Vec::new());
@@ -77,34 +77,38 @@ pub async fn wf_80_checkpoints_are_recovered_with_what_they_cover(h: &Harness) {
         assert_eq!(stored.stamp, Stamp((1 << 61) + 5));
     }
     h.commit(&fence, vec![settle(&[], &[run("0", "index"), run("3", "mail")])]).await;
-    assert_eq!(h.recover().await.checkpoints.len(), outcomes.len() - 1, "success clears those of its run alone");
+    assert_eq!(
+        h.recover().await.checkpoints.len(),
+        outcomes.len() - 1,
+        "success clears only the checkpoints of its run"
+    );
     h.commit(&fence, vec![settle(&[first], &[])]).await;
-    assert_eq!(h.recover().await.checkpoints.len(), 0, "a run whose rows are not all there any more cannot go on");
+    assert_eq!(h.recover().await.checkpoints.len(), 0, "a run that has lost one of its rows cannot continue");
 }
 
 pub async fn wf_33_emitted_events_are_stored_once(h: &Harness) {
     let fence = h.term().await.fence();
     let event = h.book("1").await;
     let emit = || vec![new_event("a"), new_event("b")];
-    h.commit(&fence, vec![checkpoint("1", &[event], Checkpointed::Skipped, emit())]).await;
+    h.commit(&fence, vec![checkpoint("1", &[event], CheckpointOutcome::Skipped, emit())]).await;
     assert_eq!(h.waiting().await.len(), 3);
-    // A repeat that was computed again, with another outcome: the first one stays.
-    let again = Checkpointed::Done(Some(Arc::new(json!(1))));
+    // The step was executed again, with another outcome: the first checkpoint stays.
+    let again = CheckpointOutcome::Done(Some(Arc::new(json!(1))));
     h.commit(&fence, vec![checkpoint("1", &[event], again, emit())]).await;
     assert_eq!(h.waiting().await.len(), 3);
-    assert_eq!(h.recover().await.checkpoints[0].outcome, Checkpointed::Skipped);
+    assert_eq!(h.recover().await.checkpoints[0].outcome, CheckpointOutcome::Skipped);
 }
 
-pub async fn wf_80_a_wait_is_followed_by_its_end(h: &Harness) {
+pub async fn wf_80_the_end_of_a_wait_replaces_the_wait(h: &Harness) {
     let fence = h.term().await.fence();
     let event = h.book("1").await;
-    h.commit(&fence, vec![checkpoint("1", &[event], Checkpointed::Until(5), Vec::new())]).await;
-    let end = Checkpointed::Done(Some(Arc::new(json!("awake"))));
+    h.commit(&fence, vec![checkpoint("1", &[event], CheckpointOutcome::Until(5), Vec::new())]).await;
+    let end = CheckpointOutcome::Done(Some(Arc::new(json!("awake"))));
     h.commit(&fence, vec![checkpoint("1", &[event], end.clone(), vec![new_event("a")])]).await;
-    h.commit(&fence, vec![checkpoint("1", &[event], Checkpointed::Until(5), Vec::new())]).await;
+    h.commit(&fence, vec![checkpoint("1", &[event], CheckpointOutcome::Until(5), Vec::new())]).await;
     let recovered = h.recover().await.checkpoints;
     assert_eq!(recovered.len(), 1);
-    assert_eq!(recovered[0].outcome, end, "and never begins again");
+    assert_eq!(recovered[0].outcome, end, "and the wait does not begin again");
     assert_eq!(h.waiting().await.len(), 2);
 }
 
@@ -124,7 +128,7 @@ pub async fn a_replaced_row_is_replaced_once(h: &Harness) {
     let [mail] = &waiting[..] else { panic!("{waiting:?}") };
     assert_eq!((mail.workflow.as_deref(), mail.payload.as_deref()), (Some("mail"), Some("{}")));
     assert!(mail.id > event);
-    assert!(h.poll(super::everything()).await.next_due_ms.is_some(), "the other one is delayed");
+    assert!(h.poll(super::everything()).await.next_due_ms.is_some(), "the other event is delayed");
 }
 
 fn page(h: &Harness, event: EventId, after: Option<Key>, pending_max: u32) -> Option<Op> {
@@ -143,13 +147,13 @@ fn page(h: &Harness, event: EventId, after: Option<Key>, pending_max: u32) -> Op
 }
 
 async fn fan_out_row(h: &Harness) -> EventId {
-    let raw = Raw {
+    let raw = RawRow {
         kind: Some(Kind::FanOut),
         entity: "author",
         key: "7".into(),
         priority: Some(PRIORITY_FAN_OUT),
         payload: Some(r#"{"edge":1}"#.to_owned()),
-        ..Raw::default()
+        ..RawRow::default()
     };
     h.raw(raw).await
 }
@@ -178,7 +182,7 @@ pub async fn ob_29_a_fan_out_goes_page_by_page(h: &Harness) {
         let [position] = &positions[..] else { panic!("{positions:?}") };
         assert_ne!(position.id, event);
         let payload: serde_json::Value = serde_json::from_str(position.payload.as_deref().unwrap()).unwrap();
-        assert_eq!(payload, json!({"edge": 1, "after": found.last().unwrap().key}), "the rest of it is kept");
+        assert_eq!(payload, json!({"edge": 1, "after": found.last().unwrap().key}), "the rest of the payload is kept");
         event = position.id;
         after = payload["after"].as_str().map(Into::into);
     }
@@ -188,7 +192,8 @@ pub async fn ob_29_a_fan_out_waits_while_too_many_are_pending(h: &Harness) {
     let fence = h.term().await.fence();
     let event = fan_out_row(h).await;
     for n in 0..5 {
-        let pending = Raw { entity: "book", key: n.to_string(), priority: Some(PRIORITY_FAN_OUT), ..Raw::default() };
+        let pending =
+            RawRow { entity: "book", key: n.to_string(), priority: Some(PRIORITY_FAN_OUT), ..RawRow::default() };
         h.raw(pending).await;
     }
     let Some(op) = page(h, event, None, 5) else { return };

@@ -4,10 +4,10 @@ use honeyflow_event::Kind;
 use honeyflow_store::{
     Admin, AdminReply, Op,
     admin::ParkedFilter,
-    write::{Checkpointed, Parked},
+    write::{CheckpointOutcome, ParkRequest},
 };
 
-use super::{Harness, Raw, charge, checkpoint, ids, park, retry, run, settle};
+use super::{Harness, RawRow, charge, checkpoint, ids, park, retry, run, settle};
 
 pub async fn ob_48_parking_writes_the_entry_and_deletes_the_row(h: &Harness) {
     let fence = h.term().await.fence();
@@ -21,10 +21,10 @@ pub async fn ob_48_parking_writes_the_entry_and_deletes_the_row(h: &Harness) {
     assert_eq!((&*row.step, row.attempts, &*row.class), ("load", 5, "reject"));
     assert_eq!((&*row.code, &*row.message), ("bad-value", "no number"));
     assert_eq!((row.payload_bytes, row.payload_head.as_deref()), (7, Some("{\"a\":1}")));
-    assert!(h.recover().await.failures.is_empty(), "its tries are used up and forgotten");
+    assert!(h.recover().await.failures.is_empty(), "its counted attempts are cleared");
 }
 
-pub async fn ob_48_a_row_that_owes_more_is_not_deleted(h: &Harness) {
+pub async fn ob_48_a_row_with_further_obligations_is_not_deleted(h: &Harness) {
     let fence = h.term().await.fence();
     let event = h.book("1").await;
     h.commit(&fence, vec![park("1", "index", &[])]).await;
@@ -52,23 +52,23 @@ pub async fn ob_48_retry_makes_an_event_for_that_workflow_alone(h: &Harness) {
     assert_eq!(h.waiting().await.len(), 1);
 }
 
-pub async fn ob_48_retry_gives_all_tries_again(h: &Harness) {
+pub async fn ob_48_retry_resets_the_attempts(h: &Harness) {
     let fence = h.term().await.fence();
     let event = h.book("1").await;
-    let done = checkpoint("1", &[event], Checkpointed::Skipped, Vec::new());
+    let done = checkpoint("1", &[event], CheckpointOutcome::Skipped, Vec::new());
     h.commit(&fence, vec![done, charge("1", 5), park("1", "index", &[event])]).await;
     let recovered = h.recover().await;
     assert!(recovered.failures.is_empty() && recovered.checkpoints.is_empty(), "{recovered:?}");
     h.admin(retry(ParkedFilter::default())).await;
     let recovered = h.recover().await;
     assert!(recovered.failures.is_empty(), "{recovered:?}");
-    let [kept] = &recovered.checkpoints[..] else { panic!("{recovered:?}") };
-    assert_eq!(kept.covers, h.waiting_ids().await, "its outputs are taken up by the new event");
+    let [saved] = &recovered.checkpoints[..] else { panic!("{recovered:?}") };
+    assert_eq!(saved.covers, h.waiting_ids().await, "the new event gets the checkpoints");
     h.commit(&fence, vec![charge("1", 1)]).await;
     assert_eq!(h.recover().await.failures[0].attempts, 1, "counted from the start");
 }
 
-pub async fn ob_48_drop_removes_what_the_filter_names(h: &Harness) {
+pub async fn ob_48_drop_removes_the_filtered_entries(h: &Harness) {
     let fence = h.term().await.fence();
     for key in ["1", "2", "3"] {
         h.commit(&fence, vec![park(key, "index", &[]), park(key, "mail", &[])]).await;
@@ -88,7 +88,7 @@ pub async fn ob_48_drop_removes_what_the_filter_names(h: &Harness) {
         assert!(matches!(reply, AdminReply::Count(dropped) if dropped == count), "{filter:?}: {reply:?}");
     }
     assert_eq!(h.parked().await, []);
-    assert_eq!(h.waiting().await, [], "dropped is gone");
+    assert_eq!(h.waiting().await, [], "dropped entries make no events");
 }
 
 pub async fn ob_48_parked_entries_are_paged(h: &Harness) {
@@ -109,7 +109,7 @@ pub async fn ob_48_parked_entries_are_paged(h: &Harness) {
     assert_eq!(keys, ["0", "1", "2", "3", "4", "5", "6"]);
 }
 
-pub async fn ob_49_success_heals_what_the_same_workflow_has_parked(h: &Harness) {
+pub async fn ob_49_success_heals_parked_entries_of_the_same_workflow(h: &Harness) {
     let fence = h.term().await.fence();
     let first = h.book("1").await;
     h.commit(&fence, vec![park("1", "index", &[first]), park("1", "mail", &[]), park("2", "index", &[])]).await;
@@ -117,23 +117,25 @@ pub async fn ob_49_success_heals_what_the_same_workflow_has_parked(h: &Harness) 
     h.commit(&fence, vec![settle(&[newer], &[run("1", "index")])]).await;
     let left: Vec<_> = h.parked().await.into_iter().map(|row| (row.key, row.workflow)).collect();
     let expected = [("1".to_owned(), Some("mail".to_owned())), ("2".to_owned(), Some("index".to_owned()))];
-    assert_eq!(left, expected, "another workflow's entry and another key's stay");
+    assert_eq!(left, expected, "entries of another workflow and of another key stay");
 }
 
 pub async fn ob_59_parked_messages_are_kept_apart(h: &Harness) {
     let fence = h.term().await.fence();
     for payload in ["one", "two"] {
-        let raw = Raw { kind: Some(Kind::Message), entity: "book", key: "1".into(), ..Raw::default() };
+        let raw = RawRow { kind: Some(Kind::Message), entity: "book", key: "1".into(), ..RawRow::default() };
         let event = h.raw(raw).await;
-        // Its row owes another workflow still: nothing is deleted, and the entry is the message's all the same.
+        // The row still has an obligation to another workflow: it is not deleted, and the entry belongs to the message
+        // all the same.
         let Op::Park(parked) = park("1", "index", &[]) else { unreachable!() };
-        let parked = Parked { kind: Kind::Message, message: Some(event), payload: Some(payload.into()), ..*parked };
+        let parked =
+            ParkRequest { kind: Kind::Message, message: Some(event), payload: Some(payload.into()), ..*parked };
         let op = Op::Park(Box::new(parked));
         h.commit(&fence, vec![op.clone()]).await;
         h.commit(&fence, vec![op]).await;
     }
     let payloads: Vec<_> = h.parked().await.into_iter().filter_map(|row| row.payload_head).collect();
-    assert_eq!(payloads, ["one", "two"], "a message is data of its own");
+    assert_eq!(payloads, ["one", "two"], "each message is separate data");
     h.commit(&fence, vec![settle(&[], &[run("1", "index")])]).await;
     assert_eq!(h.parked().await.len(), 2, "and no later success replaces it");
     let before = h.waiting().await.len();

@@ -1,14 +1,14 @@
-//! Reading the outbox.
+//! Polls of the outbox.
 
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Kind, PRIORITY_DEFAULT};
 use honeyflow_store::{
     AdminReply, Op, Poll,
-    poll::{Oversized, PassedOver, Sweep},
+    poll::{SkipRule, Sweep, UnreadRow},
 };
 
-use super::{FAR, Harness, Raw, everything, ids, retry, settle};
+use super::{FAR, Harness, RawRow, everything, ids, retry, settle};
 use honeyflow_runtime::Failure;
 
 pub async fn ob_4_a_plain_insert_is_a_complete_event(h: &Harness) {
@@ -36,7 +36,7 @@ pub async fn ob_2_ids_are_never_used_again(h: &Harness) {
 pub async fn ob_36_a_poll_is_in_the_order_of_priority_then_id(h: &Harness) {
     let mut expected = Vec::new();
     for (n, priority) in [4, 9, 0, 4, 7].into_iter().enumerate() {
-        let raw = Raw { entity: "book", key: n.to_string(), priority: Some(priority), ..Raw::default() };
+        let raw = RawRow { entity: "book", key: n.to_string(), priority: Some(priority), ..RawRow::default() };
         expected.push((priority, h.raw(raw).await));
     }
     expected.sort_unstable();
@@ -48,7 +48,7 @@ pub async fn ob_36_a_poll_never_exceeds_its_room(h: &Harness) {
     let mut fours = Vec::new();
     for n in 0..20 {
         fours.push(h.book(&n.to_string()).await);
-        h.raw(Raw { entity: "book", key: n.to_string(), priority: Some(8), ..Raw::default() }).await;
+        h.raw(RawRow { entity: "book", key: n.to_string(), priority: Some(8), ..RawRow::default() }).await;
     }
     let mut poll = everything();
     poll.levels.iter_mut().for_each(|level| level.room = 0);
@@ -56,7 +56,7 @@ pub async fn ob_36_a_poll_never_exceeds_its_room(h: &Harness) {
     assert_eq!(ids(&h.poll(poll.clone()).await.events), fours[..3], "the lowest ids of the one level with room");
     // Due rows share the room of their level.
     for n in 0..5 {
-        h.raw(Raw { entity: "book", key: n.to_string(), ready_in_ms: Some(-1000), ..Raw::default() }).await;
+        h.raw(RawRow { entity: "book", key: n.to_string(), ready_in_ms: Some(-1000), ..RawRow::default() }).await;
     }
     assert_eq!(h.poll(poll.clone()).await.events.len(), 3);
     poll.levels[4].room = 0;
@@ -78,7 +78,7 @@ pub async fn ob_36_the_newest_come_last_and_only_once(h: &Harness) {
     for n in 0..10 {
         all.push(h.book(&n.to_string()).await);
     }
-    let low = h.raw(Raw { entity: "book", key: "low".into(), priority: Some(9), ..Raw::default() }).await;
+    let low = h.raw(RawRow { entity: "book", key: "low".into(), priority: Some(9), ..RawRow::default() }).await;
     let mut poll = everything();
     poll.levels.iter_mut().for_each(|level| level.room = 0);
     poll.levels[4].room = 2;
@@ -87,12 +87,12 @@ pub async fn ob_36_the_newest_come_last_and_only_once(h: &Harness) {
     assert_eq!((ids(&polled.events), polled.newest), (vec![all[0], all[1], all[8], all[9], low], 3));
     poll.levels[4].room = 10;
     let polled = h.poll(poll).await;
-    assert_eq!((ids(&polled.events), polled.newest), ([&all[..], &[low]].concat(), 1), "none twice");
+    assert_eq!((ids(&polled.events), polled.newest), ([&all[..], &[low]].concat(), 1), "no row comes twice");
 }
 
 pub async fn ob_37_a_sweep_finds_an_id_below_the_position(h: &Harness) {
-    h.raw(Raw { id: Some(100), entity: "book", key: "late".into(), ..Raw::default() }).await;
-    h.raw(Raw { id: Some(50), entity: "book", key: "early".into(), ..Raw::default() }).await;
+    h.raw(RawRow { id: Some(100), entity: "book", key: "late".into(), ..RawRow::default() }).await;
+    h.raw(RawRow { id: Some(50), entity: "book", key: "early".into(), ..RawRow::default() }).await;
     let mut poll = everything();
     poll.levels[4].after = 100;
     assert_eq!(h.poll(poll.clone()).await.events, []);
@@ -100,19 +100,20 @@ pub async fn ob_37_a_sweep_finds_an_id_below_the_position(h: &Harness) {
     poll.sweep = Some(Sweep { from: 0, to: 100, room: 10, known });
     assert_eq!(ids(&h.poll(poll.clone()).await.events), [50]);
     poll.sweep = Some(Sweep { from: 51, to: 100, room: 10, known: Arc::default() });
-    assert_eq!(ids(&h.poll(poll.clone()).await.events), [100], "from the low-water mark up");
+    assert_eq!(ids(&h.poll(poll.clone()).await.events), [100], "from the sweep's start on");
     poll.sweep = Some(Sweep { from: 0, to: 99, room: 10, known: Arc::default() });
-    assert_eq!(ids(&h.poll(poll).await.events), [50], "not above its end");
+    assert_eq!(ids(&h.poll(poll).await.events), [50], "not beyond the sweep's end");
     assert!(h.book("next").await > 100);
 }
 
-pub async fn ob_37_a_sweep_leaves_out_what_is_known(h: &Harness) {
+pub async fn ob_37_a_sweep_skips_known_ids(h: &Harness) {
     let mut all = Vec::new();
     for n in 0..20 {
         all.push(h.book(&n.to_string()).await);
     }
-    let due = h.raw(Raw { entity: "book", key: "due".into(), ready_in_ms: Some(-1000), ..Raw::default() }).await;
-    let delayed = h.raw(Raw { entity: "book", key: "far".into(), ready_in_ms: Some(600_000), ..Raw::default() }).await;
+    let due = h.raw(RawRow { entity: "book", key: "due".into(), ready_in_ms: Some(-1000), ..RawRow::default() }).await;
+    let delayed =
+        h.raw(RawRow { entity: "book", key: "far".into(), ready_in_ms: Some(600_000), ..RawRow::default() }).await;
     let sweep = |known: Vec<_>, room| {
         let sweep = Sweep { from: 0, to: FAR, room, known: Arc::new(known) };
         Poll { sweep: Some(sweep), ..everything() }
@@ -120,21 +121,21 @@ pub async fn ob_37_a_sweep_leaves_out_what_is_known(h: &Harness) {
     let even: Vec<_> = all.iter().copied().step_by(2).collect();
     let odd: Vec<_> = all.iter().copied().skip(1).step_by(2).collect();
     let found = ids(&h.poll(sweep(even.clone(), 4)).await.events);
-    assert_eq!(found, odd[..4], "the lowest that are not known, no more than there is room for");
+    assert_eq!(found, odd[..4], "the lowest unknown ids, at most as many as there is room for");
     let found = ids(&h.poll(sweep(even, 100)).await.events);
-    assert_eq!(found, [&odd[..], &[due]].concat(), "due rows too; {delayed} is not due");
+    assert_eq!(found, [&odd[..], &[due]].concat(), "due rows, too; {delayed} is not due");
     assert_eq!(h.poll(sweep(Vec::new(), 0)).await.events, []);
 }
 
 pub async fn rows_that_are_passed_over_stay_where_they_are(h: &Harness) {
     let all_workflows = h.book("1").await;
-    let one_workflow = Raw { entity: "book", key: "2".into(), workflow: Some("index"), ..Raw::default() };
+    let one_workflow = RawRow { entity: "book", key: "2".into(), workflow: Some("index"), ..RawRow::default() };
     let one_workflow = h.raw(one_workflow).await;
-    let author = h.raw(Raw { entity: "author", key: "1".into(), ..Raw::default() }).await;
-    let due = Raw { entity: "author", key: "2".into(), ready_in_ms: Some(-1000), ..Raw::default() };
+    let author = h.raw(RawRow { entity: "author", key: "1".into(), ..RawRow::default() }).await;
+    let due = RawRow { entity: "author", key: "2".into(), ready_in_ms: Some(-1000), ..RawRow::default() };
     let due = h.raw(due).await;
     let over =
-        |entity: &str, workflow: Option<&str>| PassedOver { entity: entity.into(), workflow: workflow.map(Into::into) };
+        |entity: &str, workflow: Option<&str>| SkipRule { entity: entity.into(), workflow: workflow.map(Into::into) };
     for (passed_over, expected) in [
         (vec![over("book", None)], vec![one_workflow, author, due]),
         (vec![over("book", Some("index"))], vec![all_workflows, author, due]),
@@ -150,25 +151,25 @@ pub async fn rows_that_are_passed_over_stay_where_they_are(h: &Harness) {
     assert_eq!(h.waiting_ids().await.len(), 4);
 }
 
-pub async fn a_poll_says_how_far_it_has_looked(h: &Harness) {
+pub async fn a_poll_returns_how_far_it_has_looked(h: &Harness) {
     let first = h.book("1").await;
-    let second = h.raw(Raw { entity: "author", key: "1".into(), ..Raw::default() }).await;
+    let second = h.raw(RawRow { entity: "author", key: "1".into(), ..RawRow::default() }).await;
     let third = h.book("2").await;
     let mut poll = everything();
     poll.levels[4].room = 1;
     poll.levels[7].after = 33;
     let polled = h.poll(poll.clone()).await;
     assert_eq!((ids(&polled.events), polled.looked_to[4], polled.looked_to[7]), (vec![first], first, 33));
-    poll.passed_over = vec![PassedOver { entity: "book".into(), workflow: None }];
+    poll.passed_over = vec![SkipRule { entity: "book".into(), workflow: None }];
     let polled = h.poll(poll.clone()).await;
-    assert_eq!((ids(&polled.events), polled.looked_to[4]), (vec![second], second), "past what is passed over");
+    assert_eq!((ids(&polled.events), polled.looked_to[4]), (vec![second], second), "beyond the skipped rows");
     poll.levels[4].after = second;
-    assert_eq!(h.poll(poll).await.looked_to[4], third, "also if nothing is found");
+    assert_eq!(h.poll(poll).await.looked_to[4], third, "also if no row is found");
 }
 
 pub async fn ob_18_a_delayed_row_is_not_polled_before_it_is_due(h: &Harness) {
-    let soon = h.raw(Raw { entity: "book", key: "1".into(), ready_in_ms: Some(6_000), ..Raw::default() }).await;
-    h.raw(Raw { entity: "book", key: "2".into(), ready_in_ms: Some(600_000), ..Raw::default() }).await;
+    let soon = h.raw(RawRow { entity: "book", key: "1".into(), ready_in_ms: Some(6_000), ..RawRow::default() }).await;
+    h.raw(RawRow { entity: "book", key: "2".into(), ready_in_ms: Some(600_000), ..RawRow::default() }).await;
     let polled = h.poll(everything()).await;
     assert_eq!(polled.events, []);
     let next_due_ms = polled.next_due_ms.expect("a row is delayed");
@@ -180,7 +181,7 @@ pub async fn ob_18_a_delayed_row_is_not_polled_before_it_is_due(h: &Harness) {
 }
 
 pub async fn ob_18_a_due_row_is_polled_below_the_position(h: &Harness) {
-    let due = h.raw(Raw { entity: "book", key: "1".into(), ready_in_ms: Some(-1000), ..Raw::default() }).await;
+    let due = h.raw(RawRow { entity: "book", key: "1".into(), ready_in_ms: Some(-1000), ..RawRow::default() }).await;
     let plain = h.book("2").await;
     let mut poll = everything();
     poll.levels[4].after = plain;
@@ -188,27 +189,27 @@ pub async fn ob_18_a_due_row_is_polled_below_the_position(h: &Harness) {
 }
 
 pub async fn an_oversized_row_is_named_and_not_read(h: &Harness) {
-    let fits = Raw { entity: "book", key: "1".into(), payload: Some("x".repeat(100)), ..Raw::default() };
+    let fits = RawRow { entity: "book", key: "1".into(), payload: Some("x".repeat(100)), ..RawRow::default() };
     let fits = h.raw(fits).await;
     // Bytes count, not characters.
-    let large = Raw { entity: "book", key: "2".into(), payload: Some("ä".repeat(51)), ..Raw::default() };
+    let large = RawRow { entity: "book", key: "2".into(), payload: Some("ä".repeat(51)), ..RawRow::default() };
     let large = h.raw(large).await;
     let polled = h.poll(Poll { payload_bytes_max: 100, newest: 5, ..everything() }).await;
     assert_eq!(ids(&polled.events), [fits]);
     assert_eq!(polled.events[0].payload.as_deref(), Some(&*"x".repeat(100)));
-    assert_eq!(polled.oversized, [Oversized { id: large, bytes: 102 }]);
+    assert_eq!(polled.oversized, [UnreadRow { id: large, bytes: 102 }]);
 }
 
 pub async fn an_oversized_row_is_parked_whole(h: &Harness) {
     let fence = h.term().await.fence();
     let text = "ä".repeat(5000);
-    let raw = Raw {
+    let raw = RawRow {
         kind: Some(Kind::Message),
         entity: "book",
         key: "2".into(),
         priority: Some(2),
         payload: Some(text.clone()),
-        ..Raw::default()
+        ..RawRow::default()
     };
     let event = h.raw(raw).await;
     let failure = Failure::reject("payload-too-large", "10000 bytes");

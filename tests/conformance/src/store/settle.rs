@@ -1,10 +1,10 @@
-//! Acknowledging.
+//! Acknowledging rows and repeating writes.
 
 use honeyflow_store::Op;
 
-use super::{Harness, Raw, charge, checkpoint, ids, new_event, park, run, settle};
+use super::{Harness, RawRow, charge, checkpoint, ids, new_event, park, run, settle};
 use honeyflow_runtime::Failure;
-use honeyflow_store::write::{Checkpointed, History};
+use honeyflow_store::write::{CheckpointOutcome, History};
 
 pub async fn ob_44_settle_deletes_exactly_the_rows_named(h: &Harness) {
     let fence = h.term().await.fence();
@@ -12,13 +12,13 @@ pub async fn ob_44_settle_deletes_exactly_the_rows_named(h: &Harness) {
     for n in 0..10 {
         all.push(h.book(&(n % 3).to_string()).await);
     }
-    let delayed = h.raw(Raw { entity: "book", key: "1".into(), ready_in_ms: Some(-1), ..Raw::default() }).await;
+    let delayed = h.raw(RawRow { entity: "book", key: "1".into(), ready_in_ms: Some(-1), ..RawRow::default() }).await;
     h.commit(&fence, vec![settle(&[all[1], all[4], delayed], &[run("1", "index")])]).await;
     let left: Vec<_> = all.iter().copied().filter(|id| ![all[1], all[4]].contains(id)).collect();
     assert_eq!(h.waiting_ids().await, left, "other rows of the same key stay");
 }
 
-pub async fn ob_44_rows_that_are_gone_are_done(h: &Harness) {
+pub async fn ob_44_missing_rows_count_as_settled(h: &Harness) {
     let fence = h.term().await.fence();
     let gone = h.book("1").await;
     let there = h.book("2").await;
@@ -44,7 +44,7 @@ pub async fn every_write_may_be_repeated(h: &Harness) {
     for op in [
         charge("0", 1),
         charge("0", 2),
-        checkpoint("1", &there[1..2], Checkpointed::Done(None), emit),
+        checkpoint("1", &there[1..2], CheckpointOutcome::Done(None), emit),
         park("2", "index", &there[2..3]),
         Op::ParkRow { event: there[3], failure: Failure::reject("payload-too-large", "too large") },
         Op::Replace { event: there[4], by: vec![new_event("4a"), new_event("4b")] },
@@ -54,7 +54,7 @@ pub async fn every_write_may_be_repeated(h: &Harness) {
         let before = h.picture().await;
         h.commit(&fence, vec![op.clone()]).await;
         let once = h.picture().await;
-        assert_ne!(before, once, "it does something: {op:?}");
+        assert_ne!(before, once, "the write changes something: {op:?}");
         h.commit(&fence, vec![op.clone()]).await;
         h.commit(&fence, vec![op.clone(), op.clone()]).await;
         assert_eq!(once, h.picture().await, "{op:?}");

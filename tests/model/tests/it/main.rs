@@ -1,4 +1,5 @@
-//! The model as a test: every future of a small hive with two faults keeps the rules; with a bug planted one does not.
+//! The model as a test: every future of a small hive with two faults keeps the rules; with a planted bug one breaks
+//! them.
 
 use honeyflow_model::{Futures, TESTED, explore};
 
@@ -6,7 +7,8 @@ fn futures(bug: Option<&'static str>) -> Futures {
     Futures { beginnings: TESTED.to_vec(), bug }
 }
 
-/// HV-81, HI-1, HI-2, HI-3, HI-4, HI-5, HI-10: all of them, however two faults fall; deeper by `cargo xtask model`.
+/// HV-81, HI-1, HI-2, HI-3, HI-4, HI-5, HI-10: all rules hold for every pair of faults; `cargo xtask model` explores
+/// deeper.
 #[test]
 fn hv_81_every_future_with_two_faults_keeps_the_rules() {
     let explored = explore(futures(None));
@@ -15,7 +17,7 @@ fn hv_81_every_future_with_two_faults_keeps_the_rules() {
     assert!(explored.states > 10_000, "{} states are too few to mean anything", explored.states);
 }
 
-/// HV-81, HV-86: what the model must find.
+/// HV-81, HV-86: the model finds the planted bugs.
 #[cfg(feature = "planted")]
 #[test]
 fn hv_86_the_model_finds_planted_bugs() {

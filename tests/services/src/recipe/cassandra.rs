@@ -1,6 +1,6 @@
-//! Cassandra: a small heap, everything that is written kept for a restart. Alone it wants a password; of several nodes
-//! none does, since who may log in would be kept at one of them. There is no Debian package; its jars come from Maven
-//! Central, checked by one sum over all of them.
+//! Cassandra with a small heap; all data survives a restart. A single node requires a password. Several nodes require
+//! none, because the logins would be stored on one of them. There is no Debian package; its jars come from Maven
+//! Central, verified by one checksum over all of them.
 
 mod certificates;
 pub mod native;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub use certificates::ROOTS;
 
 use super::maven::Artifact;
-use super::{Absent, Place, Recipe, program, shown, words};
+use super::{InstanceHome, MissingProgram, Recipe, path_text, program, words};
 use crate::error::Error;
 use crate::record::write_private;
 
@@ -20,12 +20,12 @@ pub struct Cassandra {
     member: Option<Member>,
 }
 
-/// One node of several. All have the same port, each an address of its own.
+/// One node of several. All have the same port, and each has its own address.
 #[derive(Clone, Copy)]
 pub struct Member {
-    /// From 1 on.
+    /// Numbers begin at 1.
     pub number: u8,
-    /// How many there are at the beginning; a later one joins those.
+    /// The number of nodes at the beginning; a later one joins them.
     pub founders: u8,
     pub port: u16,
 }
@@ -39,7 +39,7 @@ impl Member {
         self.number > self.founders
     }
 
-    /// Where it can be asked about itself by Java's own means.
+    /// The port of Java's management interface (JMX).
     pub fn management_port(self) -> u16 {
         self.port - 10_000 + u16::from(self.number)
     }
@@ -54,15 +54,15 @@ impl Cassandra {
         Self { member: Some(member) }
     }
 
-    /// What the server's own tools need, too.
+    /// The arguments that the server's own tools need, too.
     pub fn tool_arguments() -> Result<Vec<String>, Error> {
-        let mut arguments = opened();
-        arguments.extend(["-cp".to_owned(), format!("{}/*", shown(&JARS.provide()?))]);
+        let mut arguments = module_options();
+        arguments.extend(["-cp".to_owned(), format!("{}/*", path_text(&JARS.provide()?))]);
         Ok(arguments)
     }
 }
 
-fn opened() -> Vec<String> {
+fn module_options() -> Vec<String> {
     let exports = EXPORTS.map(|package| format!("--add-exports={package}=ALL-UNNAMED"));
     let opens = OPENS.map(|package| format!("--add-opens={package}=ALL-UNNAMED"));
     exports.into_iter().chain(opens).collect()
@@ -86,23 +86,23 @@ const JVM: [&str; 17] = [
     "-Xms128m",
     "-Xmx256m",
     "-XX:+UseSerialGC",
-    // It is started far more often than it runs for long.
+    // Starts are far more frequent than long runs.
     "-XX:TieredStopAtLevel=1",
     "-XX:+PerfDisableSharedMem",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.net.preferIPv4Stack=true",
     "-Djdk.attach.allowAttachSelf=true",
     "-Dio.netty.tryReflectionSetAccessible=true",
-    // Without it, its log ends when it is up.
+    // Without it, the log ends when the server is up.
     "-Dcassandra-foreground=yes",
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
     "-Dcassandra.superuser_setup_delay_ms=0",
     "-Dcassandra.shutdown_announce_in_ms=0",
-    // Tests log in often; the usual hash takes a tenth of a second each time.
+    // Tests log in often; the default hash takes a tenth of a second each time.
     "-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4",
 ];
 
-/// What Java would otherwise keep from it.
+/// Java's internal packages that Cassandra uses.
 const EXPORTS: [&str; 9] = [
     "java.base/jdk.internal.misc",
     "java.management.rmi/com.sun.jmx.remote.internal.rmi",
@@ -141,81 +141,81 @@ const LOGBACK: &str = r#"<configuration scan="false">
 "#;
 
 impl Recipe for Cassandra {
-    fn program(&self) -> Result<PathBuf, Absent> {
-        // Needed only until the jars are there.
-        if !JARS.is_there() {
+    fn program(&self) -> Result<PathBuf, MissingProgram> {
+        // Maven is needed only until the jars are fetched.
+        if !JARS.is_fetched() {
             program("mvn")?;
         }
         program("java")
     }
 
-    /// Not root: it would lock the whole of its memory.
+    /// Root would lock all of its memory.
     fn accounts(&self) -> &'static [&'static str] {
         &["cassandra", "nobody"]
     }
 
-    fn make_data(&self, _place: &Place, _empty: &Path) -> Result<(), Error> {
+    fn make_data(&self, _instance: &InstanceHome, _empty: &Path) -> Result<(), Error> {
         Ok(())
     }
 
-    fn arguments(&self, place: &Place, port: u16) -> Result<Vec<String>, Error> {
+    fn arguments(&self, instance: &InstanceHome, port: u16) -> Result<Vec<String>, Error> {
         let jars = JARS.provide()?;
         let write = |name: &str, text: &str| {
-            let path = place.folder.join(name);
+            let path = instance.folder.join(name);
             write_private(&path, text.as_bytes())?;
-            place.account.own(&path).map(|()| shown(&path))
+            instance.account.own(&path).map(|()| path_text(&path))
         };
         let logback = write("logback.xml", LOGBACK)?;
-        // Its port is in the name, so that a command line tells whether the settings are still the right ones.
-        let keys = certificates::provide(place)?;
-        let settings = write(&format!("{port}.yaml"), &self.settings(port, &shown(&keys)))?;
-        let data = shown(&place.data());
+        // The port is in the file's name, so that the command line shows whether the settings are still right.
+        let keys = certificates::provide(instance)?;
+        let settings = write(&format!("{port}.yaml"), &self.settings(port, &path_text(&keys)))?;
+        let data = path_text(&instance.data());
         let mut arguments = words(JVM);
-        arguments.extend(opened());
+        arguments.extend(module_options());
         if let Some(member) = self.member {
             arguments.push(format!("-Dcassandra.jmx.local.port={}", member.management_port()));
         }
-        // One that joins must have heard of the others before it asks them for its part.
+        // A node that joins must know the others before it asks them for its part of the data.
         let ring_delay = if self.member.is_some_and(Member::joins) { 5000 } else { 0 };
         arguments.extend([
-            format!("-javaagent:{}/jamm-0.4.0.jar", shown(&jars)),
+            format!("-javaagent:{}/jamm-0.4.0.jar", path_text(&jars)),
             format!("-Dcassandra.config=file://{settings}"),
             format!("-Dcassandra.storagedir={data}"),
             format!("-Dcassandra.logdir={data}"),
             format!("-Dlogback.configurationFile={logback}"),
             format!("-Dcassandra.ring_delay_ms={ring_delay}"),
             "-cp".to_owned(),
-            format!("{}/*", shown(&jars)),
+            format!("{}/*", path_text(&jars)),
             "org.apache.cassandra.service.CassandraDaemon".to_owned(),
         ]);
         Ok(arguments)
     }
 
-    fn ask(&self, place: &Place, port: u16, _pid: u32) -> Result<String, String> {
+    fn ask(&self, instance: &InstanceHome, port: u16, _pid: u32) -> Result<String, String> {
         if self.member.is_some() {
             return native::Client::connect(self.address(), port)?.version();
         }
-        // An open port is early: the login works about a second later.
-        match native::Client::login(port, USER, &place.secret) {
+        // The port is open about a second before the login works.
+        match native::Client::login(port, USER, &instance.secret) {
             Ok(mut client) => client.version(),
             Err(why) => {
                 let mut first = native::Client::login(port, "cassandra", "cassandra").map_err(|_| why)?;
                 let role = format!(
                     "CREATE ROLE IF NOT EXISTS {USER} WITH PASSWORD = '{}' AND SUPERUSER = true AND LOGIN = true",
-                    place.secret
+                    instance.secret
                 );
                 first.run(&role)?;
-                let mut own = native::Client::login(port, USER, &place.secret)?;
-                // The password that everybody knows opens nothing from now on.
+                let mut own = native::Client::login(port, USER, &instance.secret)?;
+                // Disables the well-known default login.
                 own.run("ALTER ROLE cassandra WITH SUPERUSER = false AND LOGIN = false")?;
                 own.version()
             }
         }
     }
 
-    fn url(&self, place: &Place, port: u16) -> String {
+    fn url(&self, instance: &InstanceHome, port: u16) -> String {
         match self.member {
-            None => format!("cassandra://{USER}:{}@127.0.0.1:{port}/", place.secret),
+            None => format!("cassandra://{USER}:{}@127.0.0.1:{port}/", instance.secret),
             Some(member) => format!("cassandra://{}:{port}/", member.address()),
         }
     }
@@ -225,8 +225,9 @@ impl Recipe for Cassandra {
     }
 }
 
-/// Between nodes they need a second port; addresses of their own, made of the first, keep those apart.
-fn between(number: u8, port: u16) -> Ipv4Addr {
+/// The address for traffic between nodes, which needs a second port. It is made from the first port, so that clusters
+/// stay apart.
+fn internode_address(number: u8, port: u16) -> Ipv4Addr {
     let [high, low] = port.to_be_bytes();
     Ipv4Addr::new(127, 77 + number, high, low)
 }
@@ -234,7 +235,7 @@ fn between(number: u8, port: u16) -> Ipv4Addr {
 impl Cassandra {
     fn settings(&self, port: u16, keys: &str) -> String {
         let (number, founders) = self.member.map_or((0, 0..=0), |member| (member.number, 1..=member.founders));
-        let seeds: Vec<String> = founders.map(|founder| between(founder, port).to_string()).collect();
+        let seeds: Vec<String> = founders.map(|founder| internode_address(founder, port).to_string()).collect();
         let (authenticator, authorizer) = match self.member {
             None => ("PasswordAuthenticator", "CassandraAuthorizer"),
             Some(_) => ("AllowAllAuthenticator", "AllowAllAuthorizer"),
@@ -247,7 +248,7 @@ impl Cassandra {
             ("endpoint_snitch", "SimpleSnitch"),
             ("commitlog_sync", "periodic"),
             ("commitlog_sync_period", "10000ms"),
-            ("listen_address", &between(number, port).to_string()),
+            ("listen_address", &internode_address(number, port).to_string()),
             ("rpc_address", &self.address().to_string()),
             ("storage_port", "7000"),
             ("native_transport_port", &port.to_string()),
@@ -255,9 +256,9 @@ impl Cassandra {
             ("authenticator", authenticator),
             ("authorizer", authorizer),
             ("role_manager", "CassandraRoleManager"),
-            // A node that is gone is known to be gone in twelve seconds instead of twenty.
+            // The other nodes notice a dead node after 12 s instead of 20 s.
             ("phi_convict_threshold", "5"),
-            // Limits follow the heap, and this one is small.
+            // The limits depend on the heap, and this one is small.
             ("native_transport_max_request_data_in_flight", "128MiB"),
             ("native_transport_max_request_data_in_flight_per_ip", "64MiB"),
             ("native_transport_max_message_size", "16MiB"),
@@ -265,7 +266,7 @@ impl Cassandra {
         for (name, value) in lines {
             let _ = writeln!(yaml, "{name}: {value}");
         }
-        // With TLS for those who want it.
+        // TLS is optional.
         yaml += "client_encryption_options:\n  enabled: true\n  optional: true\n  store_type: PKCS12\n";
         let _ = writeln!(yaml, "  keystore_password: {}", certificates::STORE_PASSWORD);
         let _ = writeln!(yaml, "  keystore: {keys}");

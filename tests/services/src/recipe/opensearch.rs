@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::maven::Artifact;
-use super::{Absent, Place, Recipe, program, shown, words};
+use super::{InstanceHome, MissingProgram, Recipe, path_text, program, words};
 use crate::error::Error;
 use crate::record::write_private;
 
@@ -36,7 +36,7 @@ const JVM: [&str; 20] = [
     "-XX:MaxDirectMemorySize=128m",
     "-Xss1m",
     "-XX:+UseSerialGC",
-    // It is started far more often than it runs for long.
+    // Starts are far more frequent than long runs.
     "-XX:TieredStopAtLevel=1",
     "-XX:+PerfDisableSharedMem",
     "-XX:+ExitOnOutOfMemoryError",
@@ -53,7 +53,7 @@ const JVM: [&str; 20] = [
     "-Dopensearch.distribution.type=zip",
 ];
 
-/// What an argument of one's own may say otherwise, for it may say nothing twice.
+/// Settings that a caller's argument may override; OpenSearch refuses an argument that is given twice.
 const SETTINGS: &str = "discovery.type: single-node\n";
 
 const LOG4J: &str = "status = error
@@ -66,39 +66,40 @@ rootLogger.appenderRef.console.ref = console
 ";
 
 impl Recipe for Opensearch {
-    fn program(&self) -> Result<PathBuf, Absent> {
-        // Needed only until the build is there.
-        if !BUILD.is_there() {
+    fn program(&self) -> Result<PathBuf, MissingProgram> {
+        // Maven is needed only until the build is fetched.
+        if !BUILD.is_fetched() {
             program("mvn")?;
         }
         program("java")
     }
 
-    /// It refuses root.
+    /// OpenSearch refuses root.
     fn accounts(&self) -> &'static [&'static str] {
         &["opensearch", "nobody"]
     }
 
-    /// Its settings lie among its data: it writes a file of its own beside them.
-    fn make_data(&self, place: &Place, empty: &Path) -> Result<(), Error> {
+    /// The settings are in the data folder, because OpenSearch writes a file beside them.
+    fn make_data(&self, instance: &InstanceHome, empty: &Path) -> Result<(), Error> {
         for name in ["conf", "store", "logs", "tmp"] {
             let folder = empty.join(name);
             fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
-            place.account.own(&folder)?;
+            instance.account.own(&folder)?;
         }
         Ok(())
     }
 
-    fn arguments(&self, place: &Place, port: u16) -> Result<Vec<String>, Error> {
-        let home = shown(&BUILD.provide()?.join(format!("opensearch-{VERSION}")));
-        let data = place.data();
+    fn arguments(&self, instance: &InstanceHome, port: u16) -> Result<Vec<String>, Error> {
+        let home = path_text(&BUILD.provide()?.join(format!("opensearch-{VERSION}")));
+        let data = instance.data();
         for (name, text) in [("opensearch.yml", SETTINGS), ("log4j2.properties", LOG4J)] {
             let path = data.join("conf").join(name);
             write_private(&path, text.as_bytes())?;
-            place.account.own(&path)?;
+            instance.account.own(&path)?;
         }
-        let data = shown(&data);
-        // Between nodes it needs a second port; an address of its own, made of the first, keeps those apart.
+        let data = path_text(&data);
+        // Traffic between nodes needs a second port. The address is made from the first port, so that instances stay
+        // apart.
         let [high, low] = port.to_be_bytes();
         let mut arguments = words(JVM);
         arguments.extend([
@@ -122,32 +123,32 @@ impl Recipe for Opensearch {
         Ok(arguments)
     }
 
-    fn ask(&self, _place: &Place, port: u16, _pid: u32) -> Result<String, String> {
-        // Its port is open before it has a cluster to answer for.
+    fn ask(&self, _instance: &InstanceHome, port: u16, _pid: u32) -> Result<String, String> {
+        // The port is open before the cluster can answer.
         let health = get(port, "/_cluster/health")?;
         if health["status"] == "red" {
-            return Err("it says that it is not well".to_owned());
+            return Err("the cluster's health is red".to_owned());
         }
         let about = get(port, "/")?;
         about["version"]["number"].as_str().map(str::to_owned).ok_or_else(|| format!("no version in {about}"))
     }
 
-    fn url(&self, _place: &Place, port: u16) -> String {
+    fn url(&self, _instance: &InstanceHome, port: u16) -> String {
         format!("http://127.0.0.1:{port}/")
     }
 }
 
-/// One question over a connection of its own.
+/// Sends one GET request over its own connection.
 fn get(port: u16, path: &str) -> Result<Value, String> {
-    let said = |error: std::io::Error| error.to_string();
+    let to_text = |error: std::io::Error| error.to_string();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_TIME).map_err(said)?;
-    stream.set_read_timeout(Some(ANSWER_TIME)).map_err(said)?;
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_TIME).map_err(to_text)?;
+    stream.set_read_timeout(Some(ANSWER_TIME)).map_err(to_text)?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(said)?;
+    stream.write_all(request.as_bytes()).map_err(to_text)?;
     let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).map_err(said)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("an answer that ends in its head")?;
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).map_err(to_text)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer has no body")?;
     if !head.starts_with("HTTP/1.1 200 ") {
         return Err(head.lines().next().unwrap_or_default().to_owned());
     }

@@ -1,10 +1,10 @@
-//! PgBouncer in transaction mode: what a session keeps (settings, named statements, advisory locks) is lost between
-//! transactions, and that is what tests want to see.
+//! PgBouncer in transaction mode: the state of a session (settings, named statements, advisory locks) is lost between
+//! transactions, and tests need exactly that.
 
 use std::path::{Path, PathBuf};
 
-use super::{Absent, Place, Recipe, Upstream, postgres, shown};
-use crate::ask;
+use super::{InstanceHome, MissingProgram, Recipe, Upstream, path_text, postgres};
+use crate::client_program;
 use crate::error::Error;
 use crate::record::write_private;
 
@@ -12,12 +12,12 @@ pub struct Pgbouncer {
     pub upstream: Upstream,
 }
 
-pub fn program() -> Result<PathBuf, Absent> {
+pub fn program() -> Result<PathBuf, MissingProgram> {
     super::program("pgbouncer")
 }
 
 impl Recipe for Pgbouncer {
-    fn program(&self) -> Result<PathBuf, Absent> {
+    fn program(&self) -> Result<PathBuf, MissingProgram> {
         program()
     }
 
@@ -25,37 +25,37 @@ impl Recipe for Pgbouncer {
         &["postgres", "nobody"]
     }
 
-    fn make_data(&self, _place: &Place, _empty: &Path) -> Result<(), Error> {
+    fn make_data(&self, _instance: &InstanceHome, _empty: &Path) -> Result<(), Error> {
         Ok(())
     }
 
-    fn arguments(&self, place: &Place, port: u16) -> Result<Vec<String>, Error> {
-        let users = place.folder.join("users.txt");
+    fn arguments(&self, instance: &InstanceHome, port: u16) -> Result<Vec<String>, Error> {
+        let users = instance.folder.join("users.txt");
         write_private(&users, format!("\"{}\" \"{}\"\n", postgres::USER, self.upstream.secret).as_bytes())?;
-        // Both ports are in the name: a command line then tells whether the settings are still the right ones.
-        let settings = place.folder.join(format!("{port}-before-{}.ini", self.upstream.port));
+        // Both ports are in the file's name, so that the command line shows whether the settings are still right.
+        let settings = instance.folder.join(format!("{port}-before-{}.ini", self.upstream.port));
         write_private(&settings, self.settings(port, &users).as_bytes())?;
         for file in [&users, &settings] {
-            place.account.own(file)?;
+            instance.account.own(file)?;
         }
-        Ok(vec![shown(&settings)])
+        Ok(vec![path_text(&settings)])
     }
 
-    fn ask(&self, place: &Place, port: u16, _pid: u32) -> Result<String, String> {
-        ask::answer(postgres::psql(&self.url(place, port), "select 1")?)?;
-        let mut version = std::process::Command::new(program().map_err(|Absent(what)| format!("no {what}"))?);
+    fn ask(&self, instance: &InstanceHome, port: u16, _pid: u32) -> Result<String, String> {
+        client_program::run(postgres::psql(&self.url(instance, port), "select 1")?)?;
+        let mut version = std::process::Command::new(program().map_err(|MissingProgram(what)| format!("no {what}"))?);
         version.arg("--version");
-        let said = ask::answer(version)?;
-        Ok(said.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or("unknown").to_owned())
+        let output = client_program::run(version)?;
+        Ok(output.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or("unknown").to_owned())
     }
 
-    fn url(&self, _place: &Place, port: u16) -> String {
+    fn url(&self, _instance: &InstanceHome, port: u16) -> String {
         format!("postgres://{}:{}@127.0.0.1:{port}/postgres", postgres::USER, self.upstream.secret)
     }
 }
 
 impl Pgbouncer {
-    /// A pool is small, so that clients really share connections.
+    /// The pool is small, so that clients really share connections.
     fn settings(&self, port: u16, users: &Path) -> String {
         format!(
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\

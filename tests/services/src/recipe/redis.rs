@@ -1,11 +1,11 @@
-//! Redis: nothing on disk, so that a restarted one is empty, and nothing thrown out when memory is full.
+//! Redis: it stores nothing on disk, so that it is empty after a restart, and evicts nothing when its memory is full.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Absent, Place, Recipe, program, shown, words};
+use super::{InstanceHome, MissingProgram, Recipe, path_text, program, words};
 use crate::error::Error;
 
 pub struct Redis;
@@ -13,7 +13,7 @@ pub struct Redis;
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 impl Recipe for Redis {
-    fn program(&self) -> Result<PathBuf, Absent> {
+    fn program(&self) -> Result<PathBuf, MissingProgram> {
         program("redis-server")
     }
 
@@ -21,36 +21,36 @@ impl Recipe for Redis {
         &["redis", "nobody"]
     }
 
-    fn make_data(&self, _place: &Place, _empty: &Path) -> Result<(), Error> {
+    fn make_data(&self, _instance: &InstanceHome, _empty: &Path) -> Result<(), Error> {
         Ok(())
     }
 
-    fn arguments(&self, place: &Place, port: u16) -> Result<Vec<String>, Error> {
+    fn arguments(&self, instance: &InstanceHome, port: u16) -> Result<Vec<String>, Error> {
         let mut arguments = words(["--bind", "127.0.0.1", "--port"]);
-        arguments.extend([port.to_string(), "--dir".to_owned(), shown(&place.data())]);
+        arguments.extend([port.to_string(), "--dir".to_owned(), path_text(&instance.data())]);
         arguments.extend(words(["--save", "", "--appendonly", "no"]));
         arguments.extend(words(["--maxmemory", "256mb", "--maxmemory-policy", "noeviction"]));
-        // Its command line is how it is recognized; tests of faults use DEBUG.
+        // The command line identifies the process, so its title must not change; tests of faults use DEBUG.
         arguments.extend(words(["--daemonize", "no", "--set-proc-title", "no", "--enable-debug-command", "local"]));
         Ok(arguments)
     }
 
-    fn ask(&self, _place: &Place, port: u16, pid: u32) -> Result<String, String> {
+    fn ask(&self, _instance: &InstanceHome, port: u16, pid: u32) -> Result<String, String> {
         let about = info(port).map_err(|error| error.to_string())?;
         let field = |name: &str| about.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        // It has no password: only its pid tells it from another one that took the port first.
+        // It has no password: only the pid tells it from another Redis that took the port first.
         match field("process_id").map(str::parse::<u32>) {
             Some(Ok(answering)) if answering == pid => Ok(field("redis_version").unwrap_or("unknown").to_owned()),
             _ => Err(format!("another program answers at port {port}")),
         }
     }
 
-    fn url(&self, _place: &Place, port: u16) -> String {
+    fn url(&self, _instance: &InstanceHome, port: u16) -> String {
         format!("redis://127.0.0.1:{port}/")
     }
 }
 
-/// The section `server` of what it says about itself.
+/// The section `server` of Redis's INFO.
 fn info(port: u16) -> std::io::Result<Vec<String>> {
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), ANSWER_TIME)?;
     stream.set_read_timeout(Some(ANSWER_TIME))?;

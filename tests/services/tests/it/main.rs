@@ -1,4 +1,4 @@
-//! Real servers, started and mistreated in folders of their own.
+//! Real servers, started and mistreated in private folders.
 
 mod private;
 mod settings;

@@ -1,4 +1,4 @@
-//! Servers in a folder that only its owner may enter, gone with the test however it ends.
+//! Servers in a folder that only its owner may enter; they end with the test, however it ends.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use honeyflow_services::{Guard, Record, Server, Service, Services, State};
 use tempfile::TempDir;
 
-pub struct Private {
+pub struct PrivateServices {
     pub services: Services,
-    /// Removed after the servers are stopped.
+    /// The folder, removed after the servers are stopped.
     pub folder: TempDir,
     _guard: Guard,
 }
 
-impl Private {
-    /// `None` when this machine lacks one of the servers; the suite is then skipped by name.
-    pub fn of(servers: &[Server]) -> Option<Self> {
+impl PrivateServices {
+    /// Returns `None` if this machine lacks one of the servers; the suite then prints `SKIPPED`.
+    pub fn with(servers: &[Server]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let services = Services::at(folder.path(), []);
         let absent = servers.iter().find(|server| services.state(**server) == State::NotInstalled);
@@ -27,7 +27,7 @@ impl Private {
             return None;
         }
         let folders: Vec<_> = Server::ALL.map(|server| (server, services.folder_of(server))).to_vec();
-        Some(Self { services, folder, _guard: Guard::over(&folders).unwrap() })
+        Some(Self { services, folder, _guard: Guard::for_instances(&folders).unwrap() })
     }
 
     pub fn up(&self, server: Server) -> Service {
@@ -49,13 +49,13 @@ impl Private {
     }
 }
 
-impl Drop for Private {
+impl Drop for PrivateServices {
     fn drop(&mut self) {
         let _ = self.services.down(&Server::ALL);
     }
 }
 
-/// A deadline against hanging, not a measure.
+/// Waits until `done` returns true; the deadline only prevents a test that hangs.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
@@ -75,7 +75,7 @@ pub fn signal(pid: u32, signal: &str) {
     assert!(status.success());
 }
 
-/// One command to a Redis, its whole answer until it hangs up.
+/// Sends one command to a Redis; returns all it answers until it closes the connection.
 pub fn redis(port: u16, command: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -85,12 +85,12 @@ pub fn redis(port: u16, command: &str) -> String {
     answer
 }
 
-/// Statements to a PostgreSQL; the answer, or the complaint.
+/// Runs statements in PostgreSQL; returns the output, or the error output.
 pub fn psql(url: &str, statements: &str) -> Result<String, String> {
-    said(Command::new("psql").args(["--no-psqlrc", "-w", "-At", "-v", "ON_ERROR_STOP=1", "-c", statements, url]))
+    run(Command::new("psql").args(["--no-psqlrc", "-w", "-At", "-v", "ON_ERROR_STOP=1", "-c", statements, url]))
 }
 
-pub fn said(command: &mut Command) -> Result<String, String> {
+pub fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }

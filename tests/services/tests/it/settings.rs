@@ -1,14 +1,14 @@
-//! What the servers promise to those who test against them, asked of the servers themselves.
+//! The settings that tests rely on, read from the running servers.
 
 use std::process::Command;
 
 use honeyflow_services::{Server, State};
 
-use crate::private::{Private, psql, redis, said};
+use crate::private::{PrivateServices, psql, redis, run};
 
 #[test]
-fn postgres_keeps_its_promises_and_asks_for_the_password() {
-    let Some(private) = Private::of(&[Server::Postgres]) else { return };
+fn postgres_is_durable_and_requires_a_password() {
+    let Some(private) = PrivateServices::with(&[Server::Postgres]) else { return };
     let url = private.up(Server::Postgres).url;
     for (setting, value) in [
         ("fsync", "on"),
@@ -21,23 +21,23 @@ fn postgres_keeps_its_promises_and_asks_for_the_password() {
     ] {
         assert_eq!(psql(&url, &format!("show {setting}")).as_deref(), Ok(value), "{setting}");
     }
-    let kept = psql(&url, "select left(rolpassword, 13) from pg_authid where rolname = current_user").unwrap();
-    assert_eq!(kept, "SCRAM-SHA-256");
+    let stored = psql(&url, "select left(rolpassword, 13) from pg_authid where rolname = current_user").unwrap();
+    assert_eq!(stored, "SCRAM-SHA-256");
     let (before, after) = url.split_once('@').unwrap();
     let wrong = format!("{before}x@{after}");
     assert!(psql(&wrong, "select 1").unwrap_err().contains("password authentication failed"));
 }
 
 #[test]
-fn pgbouncer_brings_its_postgres_and_shares_sessions() {
-    let Some(private) = Private::of(&[Server::Postgres, Server::Pgbouncer]) else { return };
+fn pgbouncer_starts_its_postgres_and_shares_sessions() {
+    let Some(private) = PrivateServices::with(&[Server::Postgres, Server::Pgbouncer]) else { return };
     let url = private.up(Server::Pgbouncer).url;
     assert!(matches!(private.services.state(Server::Postgres), State::Running(_)));
-    // A setting of one client is seen by the next: the pool is in transaction mode.
+    // A setting of one client reaches the next one: the pool is in transaction mode.
     psql(&url, "set application_name = 'left behind'").unwrap();
     let modes = psql(&url.replace("/postgres", "/pgbouncer"), "show config").unwrap();
     assert!(modes.lines().any(|line| line.starts_with("pool_mode|transaction|")), "{modes}");
-    // Behind it another port: settings that name the old one are replaced.
+    // PostgreSQL gets another port: the pooler's settings with the old one are replaced.
     let pooler = private.pid(Server::Pgbouncer);
     private.services.down(&[Server::Postgres]).unwrap();
     let port = private.services.folder_of(Server::Postgres).join("service.json");
@@ -48,17 +48,17 @@ fn pgbouncer_brings_its_postgres_and_shares_sessions() {
 }
 
 #[test]
-fn mariadb_commits_to_disk_and_lets_nobody_in_without_password() {
-    let Some(private) = Private::of(&[Server::Mariadb]) else { return };
+fn mariadb_commits_to_disk_and_requires_a_password() {
+    let Some(private) = PrivateServices::with(&[Server::Mariadb]) else { return };
     let url = private.up(Server::Mariadb).url;
-    let (login, place) = url.strip_prefix("mysql://").unwrap().split_once('@').unwrap();
+    let (login, address) = url.strip_prefix("mysql://").unwrap().split_once('@').unwrap();
     let (user, password) = login.split_once(':').unwrap();
-    let (host, database) = place.split_once('/').unwrap();
+    let (host, database) = address.split_once('/').unwrap();
     let port = host.strip_prefix("127.0.0.1:").unwrap();
     let ask = |user: &str, password: &str, question: &str| {
         let mut command = Command::new("mariadb");
         command.args(["--no-defaults", "-h127.0.0.1", "-P", port, "-u", user, "-BN", "-e", question, database]);
-        said(command.env("MYSQL_PWD", password))
+        run(command.env("MYSQL_PWD", password))
     };
     for (variable, value) in [
         ("innodb_flush_log_at_trx_commit", "1"),
@@ -75,8 +75,8 @@ fn mariadb_commits_to_disk_and_lets_nobody_in_without_password() {
 }
 
 #[test]
-fn redis_throws_nothing_out_and_writes_nothing() {
-    let Some(private) = Private::of(&[Server::Redis]) else { return };
+fn redis_evicts_nothing_and_writes_nothing_to_disk() {
+    let Some(private) = PrivateServices::with(&[Server::Redis]) else { return };
     private.up(Server::Redis);
     let port = private.record(Server::Redis).port;
     for (setting, value) in [("maxmemory-policy", "noeviction"), ("appendonly", "no"), ("save", "")] {

@@ -1,17 +1,17 @@
-//! The shared servers: started once, found again, replaced when they are not what the record says.
+//! The shared servers: started once, found again, replaced if they differ from the record.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use honeyflow_services::{Record, Server, Services, State};
 
-use crate::private::{Private, eventually, exists, process_state, redis, signal};
+use crate::private::{PrivateServices, eventually, exists, process_state, redis, signal};
 
 const REDIS: Server = Server::Redis;
 
 #[test]
 fn up_twice_keeps_the_same_process() {
-    let Some(private) = Private::of(&[REDIS]) else { return };
+    let Some(private) = PrivateServices::with(&[REDIS]) else { return };
     let first = private.up(REDIS);
     let pid = private.pid(REDIS);
     let second = private.up(REDIS);
@@ -20,8 +20,8 @@ fn up_twice_keeps_the_same_process() {
 }
 
 #[test]
-fn two_at_once_start_one() {
-    let Some(private) = Private::of(&[REDIS]) else { return };
+fn two_concurrent_starts_start_one_server() {
+    let Some(private) = PrivateServices::with(&[REDIS]) else { return };
     let starts = std::thread::scope(|scope| {
         let both = [(); 2].map(|()| scope.spawn(|| private.up(REDIS).started_in.is_some()));
         both.map(|thread| thread.join().unwrap())
@@ -31,7 +31,7 @@ fn two_at_once_start_one() {
 
 #[test]
 fn down_stops_and_the_next_start_has_the_same_port() {
-    let Some(private) = Private::of(&[REDIS]) else { return };
+    let Some(private) = PrivateServices::with(&[REDIS]) else { return };
     let url = private.up(REDIS).url;
     let pid = private.pid(REDIS);
     assert_eq!(private.services.down(&[REDIS]).unwrap(), [(REDIS, true)]);
@@ -44,7 +44,7 @@ fn down_stops_and_the_next_start_has_the_same_port() {
 
 #[test]
 fn a_killed_server_is_noticed_and_replaced() {
-    let Some(private) = Private::of(&[REDIS]) else { return };
+    let Some(private) = PrivateServices::with(&[REDIS]) else { return };
     private.up(REDIS);
     let pid = private.pid(REDIS);
     signal(pid, "-KILL");
@@ -55,28 +55,28 @@ fn a_killed_server_is_noticed_and_replaced() {
     assert_ne!(private.pid(REDIS), pid);
 }
 
-/// The number of a dead server may belong to anybody by now.
+/// The pid of a dead server may belong to another program by now.
 #[test]
-fn a_record_with_the_pid_of_a_stranger_is_replaced_and_the_stranger_spared() {
-    let Some(private) = Private::of(&[REDIS]) else { return };
+fn a_record_with_the_pid_of_another_program_is_replaced_and_the_program_lives_on() {
+    let Some(private) = PrivateServices::with(&[REDIS]) else { return };
     private.up(REDIS);
     let record = private.record(REDIS);
     private.services.down(&[REDIS]).unwrap();
-    let mut stranger = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let stale = Record { pid: Some(stranger.id()), ..record };
+    let mut other_program = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let stale = Record { pid: Some(other_program.id()), ..record };
     let path = private.services.folder_of(REDIS).join("service.json");
     std::fs::write(path, serde_json::to_vec(&stale).unwrap()).unwrap();
     assert_eq!(private.services.state(REDIS), State::Dead(stale));
     assert!(private.up(REDIS).started_in.is_some());
     private.services.down(&[REDIS]).unwrap();
-    assert_eq!(stranger.try_wait().unwrap(), None);
-    drop(stranger.stdin.take());
-    stranger.wait().unwrap();
+    assert_eq!(other_program.try_wait().unwrap(), None);
+    drop(other_program.stdin.take());
+    other_program.wait().unwrap();
 }
 
 #[test]
 fn a_server_whose_record_is_lost_is_not_left_behind() {
-    let Some(private) = Private::of(&[REDIS]) else { return };
+    let Some(private) = PrivateServices::with(&[REDIS]) else { return };
     private.up(REDIS);
     let pid = private.pid(REDIS);
     std::fs::write(private.services.folder_of(REDIS).join("service.json"), "{ half").unwrap();
@@ -86,8 +86,8 @@ fn a_server_whose_record_is_lost_is_not_left_behind() {
 }
 
 #[test]
-fn a_port_that_somebody_took_meanwhile_is_avoided() {
-    let Some(private) = Private::of(&[REDIS]) else { return };
+fn a_port_that_was_taken_meanwhile_is_avoided() {
+    let Some(private) = PrivateServices::with(&[REDIS]) else { return };
     private.up(REDIS);
     let port = private.record(REDIS).port;
     private.services.down(&[REDIS]).unwrap();
@@ -100,7 +100,7 @@ fn a_port_that_somebody_took_meanwhile_is_avoided() {
 }
 
 #[test]
-fn a_server_named_elsewhere_is_used_and_never_touched() {
+fn an_external_server_is_used_and_never_touched() {
     let folder = tempfile::tempdir().unwrap();
     let url = "redis://elsewhere.invalid:1/".to_owned();
     let services = Services::at(folder.path(), [(REDIS, url.clone())]);
@@ -112,10 +112,10 @@ fn a_server_named_elsewhere_is_used_and_never_touched() {
     assert!(!exists(&services.folder_of(REDIS)));
 }
 
-/// It would have to know how to log in there.
+/// The pooler would need a login there.
 #[test]
-fn no_pooler_is_put_before_a_server_named_elsewhere() {
-    let Some(private) = Private::of(&[Server::Pgbouncer]) else { return };
+fn no_pooler_is_started_in_front_of_an_external_server() {
+    let Some(private) = PrivateServices::with(&[Server::Pgbouncer]) else { return };
     let named = (Server::Postgres, "postgres://elsewhere.invalid/".to_owned());
     let services = Services::at(private.folder.path(), [named]);
     let mut up = services.up(&[Server::Pgbouncer]).unwrap();

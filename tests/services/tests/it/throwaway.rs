@@ -1,4 +1,4 @@
-//! A server of one's own: mistreated, brought back, and gone with whoever made it.
+//! Throwaway servers: mistreated, restarted, and gone with the value or the process that started them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use honeyflow_services::{Error, Server, Throwaway, throwaway_postgres, throwaway
 use crate::private::{eventually, exists, process_state, psql, redis};
 
 #[test]
-fn redis_killed_and_started_is_empty_at_the_same_place() {
+fn a_restarted_redis_is_empty_and_keeps_its_url() {
     let Some(mut server) = throwaway_redis() else { return };
     let url = server.url().to_owned();
     assert!(redis(server.port(), "SET key value").starts_with("+OK"));
@@ -24,7 +24,7 @@ fn redis_killed_and_started_is_empty_at_the_same_place() {
 }
 
 #[test]
-fn arguments_of_ones_own_win() {
+fn arguments_of_the_caller_win() {
     let Some(mut server) =
         honeyflow_services::throwaway(Server::Redis, &["--appendonly", "yes", "--appendfsync", "always"])
     else {
@@ -57,7 +57,7 @@ fn a_paused_server_stands_still_with_all_its_processes() {
     let children = children(server.pid());
     assert!(!children.is_empty());
     for pid in children.iter().chain([&server.pid()]) {
-        // One that had just ended cannot be reaped now.
+        // A process that had just ended cannot be reaped now.
         assert!(matches!(process_state(*pid), Some('T') | None), "{pid}");
     }
     assert!(server.is_running());
@@ -66,7 +66,7 @@ fn a_paused_server_stands_still_with_all_its_processes() {
 }
 
 #[test]
-fn a_server_that_dies_while_it_starts_is_reported_with_its_own_words() {
+fn the_error_of_a_server_that_dies_while_it_starts_contains_its_log() {
     match Throwaway::new(Server::Redis, &["--maxmemory-policy", "no-such-policy"]) {
         Ok(_) => panic!("it started"),
         Err(Error::Missing(why)) => println!("SKIPPED redis: {why}"),
@@ -84,7 +84,7 @@ fn it_is_gone_with_its_value() {
     assert!(!exists(&folder));
 }
 
-/// Also when nobody is left to tidy up, and also when it cannot hear a polite signal.
+/// Also when no process is left to clean up, and when the server is paused and takes no polite signal.
 #[test]
 fn it_is_gone_with_a_process_that_was_killed() {
     let mut holder = Command::new(std::env::current_exe().unwrap())
@@ -110,7 +110,7 @@ fn it_is_gone_with_a_process_that_was_killed() {
     eventually("its folder is gone", || !exists(&folder));
 }
 
-/// The other process of the test above; by itself it does nothing.
+/// The child process of the test above; in a normal run it does nothing.
 #[test]
 fn holder() {
     if std::env::var_os("HOLD_A_SERVER").is_none() {

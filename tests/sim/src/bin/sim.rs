@@ -1,13 +1,14 @@
-//! `sim [--hive | --limits] [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug PB-n]`: plays seeds; exits with 1
-//! if one of them fails. What fails is cut down first, so that what is shown is small. With `--hive` there is no engine:
-//! the hives alone, under more faults of clocks and store; with `--limits` the limiters alone.
+//! `sim [--hive | --limits] [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug PB-n]`
+//!
+//! Plays seeds; exits with 1 if one of them fails. It minimises failing seeds before it shows them. `--hive` plays only
+//! hives without an engine, under more faults of clocks and store; `--limits` plays only limiters.
 
 use std::{process::ExitCode, time::Instant};
 
 use honeyflow_sim::{
     campaign::{describe, play, play_with},
     hive,
-    limit::trouble,
+    limit::faults,
     minimise,
     options::Options,
     world,
@@ -17,21 +18,21 @@ const USAGE: &str = "usage: sim [--seeds N] [--start S] [--seed X [--set OPTION=
                      sim --hive | --limits [--seeds N] [--start S] [--seed X] [--bug NAME]";
 #[cfg(not(feature = "planted"))]
 const NO_BUGS: &str = "sim: bugs are only in builds with `--features planted`, which a release refuses";
-/// So many failing seeds are cut down; the others are shown as they are.
+/// How many failing seeds are minimised; the others are shown as they are.
 const CUT_DOWN_MAX: usize = 3;
 
-struct Asked {
+struct Arguments {
     hive: bool,
     limits: bool,
     start: u64,
     seeds: u64,
     bug: Option<String>,
     watch: Option<String>,
-    /// Options that are not as the seed drew them.
+    /// Options that override what the seed draws.
     set: Vec<(String, u64)>,
 }
 
-impl Asked {
+impl Arguments {
     fn options(&self, seed: u64) -> Result<Options, String> {
         let mut options = Options::draw(seed);
         self.set.iter().try_for_each(|(name, value)| options.set(name, *value))?;
@@ -40,7 +41,7 @@ impl Asked {
 }
 
 fn main() -> ExitCode {
-    let asked = match read(std::env::args().skip(1)) {
+    let asked = match parse_arguments(std::env::args().skip(1)) {
         Ok(asked) => asked,
         Err(message) => {
             eprintln!("sim: {message}\n{USAGE}");
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         }
     };
     if asked.hive || asked.limits {
-        return alone(&asked);
+        return play_part(&asked);
     }
     let options = match asked.options(asked.start) {
         Ok(options) => options,
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
         return if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) };
     }
     let began = Instant::now();
-    let shown = |done| tell_how_far(done, asked.seeds);
+    let shown = |done| print_progress(done, asked.seeds);
     let report = match asked.set.is_empty() {
         true => play(asked.start, asked.seeds, 25, shown),
         false => play_with(asked.start, asked.seeds, 25, shown, |seed| {
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     };
     for (number, outcome) in report.failed.iter().enumerate() {
         if number < CUT_DOWN_MAX && !outcome.breaches.is_empty() {
-            eprintln!("seed {} is cut down …", outcome.options.seed);
+            eprintln!("minimising seed {} …", outcome.options.seed);
             println!("{}", describe(&minimise::smallest(outcome, world::run_with)));
         } else {
             println!("{}", describe(outcome));
@@ -87,25 +88,25 @@ fn main() -> ExitCode {
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-fn tell_how_far(done: u64, of: u64) {
+fn print_progress(done: u64, of: u64) {
     if done.is_multiple_of((of / 20).max(1)) {
         eprintln!("{done} of {of} seeds");
     }
 }
 
-/// A part without the engine.
-fn alone(asked: &Asked) -> ExitCode {
+/// Plays hives or limits without the engine.
+fn play_part(asked: &Arguments) -> ExitCode {
     if asked.watch.is_some() || !asked.set.is_empty() {
-        eprintln!("sim: neither a hive nor limits have options to set or keys to watch\n{USAGE}");
+        eprintln!("sim: --hive and --limits cannot be combined with --set or --watch\n{USAGE}");
         return ExitCode::from(2);
     }
     if let Some(bug) = &asked.bug {
         return alone_with_bug(bug, asked);
     }
-    let (began, shown) = (Instant::now(), |done| tell_how_far(done, asked.seeds));
+    let (began, shown) = (Instant::now(), |done| print_progress(done, asked.seeds));
     let (failed, told, seeds, is_good) = if asked.limits {
-        let report = trouble::campaign::play(asked.start, asked.seeds, 25, shown);
-        let failed: Vec<String> = report.failed.iter().map(trouble::campaign::describe).collect();
+        let report = faults::campaign::play(asked.start, asked.seeds, 25, shown);
+        let failed: Vec<String> = report.failed.iter().map(faults::campaign::describe).collect();
         (failed, report.to_string(), report.seeds, report.is_good())
     } else {
         let report = hive::campaign::play(asked.start, asked.seeds, 25, shown);
@@ -117,11 +118,11 @@ fn alone(asked: &Asked) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Plays with a bug switched on until a seed finds it.
+/// Plays with a planted bug until a seed finds it.
 #[cfg(feature = "planted")]
-fn alone_with_bug(bug: &str, asked: &Asked) -> ExitCode {
+fn alone_with_bug(bug: &str, asked: &Arguments) -> ExitCode {
     honeyflow_hive::planted::plant(Some(Box::leak(bug.to_owned().into_boxed_str())));
-    let breaches = |seed| if asked.limits { trouble::run(seed).breaches } else { hive::check::run(seed).breaches };
+    let breaches = |seed| if asked.limits { faults::run(seed).breaches } else { hive::check::run(seed).breaches };
     for seed in asked.start..asked.start + asked.seeds {
         if let Some(breach) = breaches(seed).first() {
             println!("{bug} is found by seed {seed}: {breach}");
@@ -133,17 +134,17 @@ fn alone_with_bug(bug: &str, asked: &Asked) -> ExitCode {
 }
 
 #[cfg(not(feature = "planted"))]
-fn alone_with_bug(_: &str, _: &Asked) -> ExitCode {
+fn alone_with_bug(_: &str, _: &Arguments) -> ExitCode {
     eprintln!("{NO_BUGS}");
     ExitCode::from(2)
 }
 
-fn read(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
+fn parse_arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut asked =
-        Asked { hive: false, limits: false, start: 1, seeds: 1000, bug: None, watch: None, set: Vec::new() };
+        Arguments { hive: false, limits: false, start: 1, seeds: 1000, bug: None, watch: None, set: Vec::new() };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        let number = |text: String| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
         match word.as_str() {
             "--hive" => asked.hive = true,
             "--limits" => asked.limits = true,
@@ -163,9 +164,9 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
     Ok(asked)
 }
 
-/// Plays seeds with a bug switched on until one of them finds it.
+/// Plays seeds with a planted bug until one of them finds it.
 #[cfg(feature = "planted")]
-fn with_bug(bug: &str, asked: &Asked) -> ExitCode {
+fn with_bug(bug: &str, asked: &Arguments) -> ExitCode {
     let bug: &'static str = Box::leak(bug.to_owned().into_boxed_str());
     honeyflow_sim::campaign::plant(Some(bug));
     for seed in asked.start..asked.start + asked.seeds {
@@ -186,7 +187,7 @@ fn with_bug(bug: &str, asked: &Asked) -> ExitCode {
 }
 
 #[cfg(not(feature = "planted"))]
-fn with_bug(_: &str, _: &Asked) -> ExitCode {
+fn with_bug(_: &str, _: &Arguments) -> ExitCode {
     eprintln!("{NO_BUGS}");
     ExitCode::from(2)
 }

@@ -1,23 +1,23 @@
-//! Many seeds of hives, on as many threads as there are cores.
+//! Plays many seeds of hives on as many threads as there are cores.
 
 use std::{fmt, sync::Mutex, sync::PoisonError};
 
 use super::check::{Outcome, run};
 use crate::campaign::each_seed;
 
-/// What a range of seeds came to.
+/// The result of a range of seeds.
 #[derive(Debug, Default)]
 pub struct Report {
     pub seeds: u64,
     pub failed: Vec<Outcome>,
     pub simulated_ms: u64,
-    /// Of the seed that was simulated for the shortest time.
+    /// The simulated time of the shortest seed.
     pub shortest_ms: u64,
     pub granted: u64,
     pub accepted: u64,
     pub refused: u64,
     pub buried: u64,
-    /// The longest that a healed hive took until everything was held.
+    /// The longest time that a healed hive took until all leases were held.
     pub slowest_ms: u64,
 }
 
@@ -37,7 +37,7 @@ impl Report {
         }
     }
 
-    /// Every seed holds, and there was something to hold against.
+    /// Whether every seed keeps the rules, and there were enough events to check.
     pub fn is_good(&self) -> bool {
         self.failed.is_empty() && (self.seeds < 50 || self.refused > self.seeds && self.buried > self.seeds / 2)
     }
@@ -49,14 +49,15 @@ impl fmt::Display for Report {
         write!(
             f,
             "{seeds} hives, {} failed, {} simulated s: {granted} terms, {accepted} writes, {refused} refused, {buried} \
-             buried, all held {slowest_ms} ms after the last fault at most",
+             nodes removed, all leases held at most {slowest_ms} ms after the last fault",
             failed.len(),
             simulated_ms / 1000
         )
     }
 }
 
-/// Plays `count` seeds from `start` on; `shown` is told how many are done. Stops early after `failures_max` failures.
+/// Plays `count` seeds from `start` on, and calls `shown` with the number of finished ones. Stops after `failures_max`
+/// failures.
 pub fn play(start: u64, count: u64, failures_max: usize, shown: impl Fn(u64) + Sync) -> Report {
     let report = Mutex::new(Report::default());
     each_seed(start, count, |seed| {
@@ -71,7 +72,7 @@ pub fn play(start: u64, count: u64, failures_max: usize, shown: impl Fn(u64) + S
     report
 }
 
-/// How a failed seed is shown: what it drew, what is wrong, and the one command that plays it again.
+/// Describes a failed seed: its plan, its breaches, and the command that plays it again.
 pub fn describe(outcome: &Outcome) -> String {
     use fmt::Write;
     let mut text = format!("{:#?}\n", outcome.plan);
@@ -83,8 +84,8 @@ pub fn describe(outcome: &Outcome) -> String {
     text
 }
 
-/// HV-86: bugs that can be switched on in the hive, each with a seed that is known to find it. What is local to a
-/// statement is planted in the memory backend, which stands for all of them here.
+/// HV-86: the bugs that can be planted in the hive, each with a seed that is known to find it. Bugs of a single
+/// statement are planted in the memory backend, which represents all backends here.
 pub fn bugs() -> &'static [(&'static str, u64)] {
     &[
         ("PB-1", 1),

@@ -1,4 +1,4 @@
-//! Asks the invariants.
+//! Heals the hive and checks the invariants.
 
 use honeyflow_event::Name;
 use honeyflow_hive::{contract::View, member::Input};
@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 use super::{DUTY, EPOCH_MS, Happening, MILLI, Plan, SECOND, World};
 
-/// What a seed came to.
+/// The outcome of a seed.
 #[derive(Debug)]
 pub struct Outcome {
     pub plan: Plan,
     pub breaches: Vec<Breach>,
     pub trace: u64,
     pub simulated_ms: u64,
-    /// How long after the heal every lease was held.
+    /// The time from the heal until every lease was held.
     pub held_after_ms: Option<u64>,
     pub granted: u64,
     pub accepted: usize,
@@ -37,8 +37,8 @@ pub fn run_plan(plan: Plan) -> Outcome {
         world.plan(*at, *fault);
     }
     world.until(plan.safety);
-    let held_after_ms = world.heals();
-    world.comes_to_rest();
+    let held_after_ms = world.heal();
+    world.check_rest();
     let mut breaches = std::mem::take(&mut world.history.breaches);
     breaches.extend(world.judge());
     Outcome {
@@ -54,7 +54,7 @@ pub fn run_plan(plan: Plan) -> Outcome {
     }
 }
 
-/// What a version stands for: beats, times and heirs change without one.
+/// The content that a version identifies. Beats, times and successors change without a new version.
 pub fn content(view: &View) -> String {
     use std::fmt::Write;
     let mut text = String::new();
@@ -68,8 +68,8 @@ pub fn content(view: &View) -> String {
 }
 
 impl World {
-    /// Faults end. Answers how long it took until everything was held.
-    pub fn heals(&mut self) -> Option<u64> {
+    /// Ends all faults. Returns how long it took until all leases were held.
+    pub fn heal(&mut self) -> Option<u64> {
         let healed_at = self.now;
         self.healed_at = Some(healed_at);
         self.down_until = 0;
@@ -80,10 +80,10 @@ impl World {
         for machine in 0..self.options.nodes {
             self.after(1, Happening::Restarts { machine });
         }
-        // whoever sat out is asked to try again
+        // Nodes that had given up the duty try again.
         for who in 0..self.nodes.len() {
             self.nodes[who].sits_out_until = Moment::default();
-            self.hears(who, Input::Want(DUTY.into()));
+            self.deliver(who, Input::Want(DUTY.into()));
         }
         let ttl = self.options.ttl_ms * MILLI;
         let troubled = self.lineages > 0 || self.restored || self.steps > 0;
@@ -106,32 +106,33 @@ impl World {
         held
     }
 
-    /// Shards find their places, everybody knows the count, and then nothing changes hands any more.
-    pub fn comes_to_rest(&mut self) {
+    /// Waits until the shards are placed and all nodes know the count; after that no lease may get a new holder.
+    pub fn check_rest(&mut self) {
         let ttl = self.options.ttl_ms * MILLI;
         self.pass(ttl * 4 + 30 * SECOND);
         let before = (self.history.granted, self.history.lost);
         self.pass(10 * SECOND);
-        // after a restore that nobody could tell, views may differ for as long as nothing else happens
+        // After a restore that could not be detected, views may differ until something else happens.
         if before != (self.history.granted, self.history.lost) && !self.restored {
             let what = format!("terms went from {before:?} to {:?} in calm", (self.history.granted, self.history.lost));
             self.history.breaches.push(Breach::new("HV-92", what));
         }
         let mut vacant = self.vacant();
-        // for the same reason a duty may go to and fro: it is held then, though not at every instant
+        // For the same reason a duty may move between nodes: it is held, though not at every instant.
         for _ in 0..if self.restored { 20 } else { 0 } {
             self.pass(100 * MILLI);
             let still = self.vacant();
             vacant.retain(|lease| still.contains(lease));
         }
         if !vacant.is_empty() {
-            self.history.breaches.push(Breach::new("HI-5", format!("at rest nobody holds {vacant:?}")));
+            self.history.breaches.push(Breach::new("HI-5", format!("at rest no node holds {vacant:?}")));
         }
         let alive: Vec<usize> = (0..self.nodes.len()).filter(|who| self.nodes[*who].alive).collect();
         let shards = |who: usize| self.nodes[who].terms.keys().filter(|lease| lease.starts_with("shard/")).count();
         let counts: Vec<usize> = alive.iter().map(|who| shards(*who)).collect();
         let (least, most) = (counts.iter().min().copied(), counts.iter().max().copied());
-        // a restore is told by a lower version; where as much has happened since, views differ and nobody knows
+        // A restore is detected by a lower version. If as many events have happened since, views differ and no node
+        // notices.
         if most.unwrap_or(0) > least.unwrap_or(0) + 1 && !self.restored {
             self.history.breaches.push(Breach::new("HV-53", format!("shards lie {counts:?} at rest")));
         }
@@ -149,10 +150,10 @@ impl World {
             leases.iter().for_each(|lease| self.ends(who, lease));
         }
         let mut breaches = hive::accepted_epochs_never_fall(self.history.accepted.iter().map(|(_, accepted)| accepted));
-        // a restore shows rows as they were: what was minted after is minted again, under later epochs
+        // A restore brings old rows back: leases that were minted later are minted again, under higher epochs.
         breaches.extend(hive::epochs_grow(&self.history.minted));
         if !self.restored {
-            breaches.extend(hive::reigns_do_not_overlap(&self.history.reigns));
+            breaches.extend(hive::terms_do_not_overlap(&self.history.reigns));
         }
         breaches.extend(hive::versions_mean_one_content(&self.history.shown));
         breaches.extend(hive::versions_have_no_gap(&self.history.versions));
@@ -187,18 +188,18 @@ impl World {
         }
     }
 
-    /// What was written within the last so many microseconds is gone.
-    pub fn loses(&mut self, lost_us: u64) {
+    /// Drops what was written within the last `lost_us` microseconds.
+    pub fn lose_recent_writes(&mut self, lost_us: u64) {
         let kept = self.now.saturating_sub(lost_us);
         self.history.accepted.retain(|(at, _)| *at < kept.saturating_sub(100 * MILLI));
         self.rows = self.rows_before(lost_us);
-        // a hive that begins anew is another one: its versions begin anew too
+        // A hive that starts empty is another one: its versions start again too.
         self.rows.set_next_origin(Uuid::from_u128(u128::from(self.now)));
         self.forget_events();
         self.beaten.retain(|_, (at, _)| *at < kept.saturating_sub(100 * MILLI));
     }
 
-    /// The store's events are read anew from here on.
+    /// Reads the store's events only from here on.
     fn forget_events(&mut self) {
         self.history.versions.clear();
         if let Ok(honeyflow_hive::Reply::View(view)) = self.rows.apply(self.hive_ms(), honeyflow_hive::Request::View) {

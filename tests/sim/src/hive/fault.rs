@@ -1,4 +1,4 @@
-//! What may go wrong, and how much of it a seed plans.
+//! The faults, and how many of them a seed plans.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::random::Random;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A process is gone; another one starts on its machine after a while.
+    /// A process dies; another one starts on its machine after a while.
     Crash,
-    /// Of a process: nothing moves, the clock goes on.
+    /// A process is paused; its clock continues.
     Pause,
-    /// Nothing that it sends arrives.
+    /// Nothing that the node sends arrives.
     CutOff,
-    /// What it sends arrives; it hears nothing.
+    /// What the node sends arrives; it receives no answers.
     Deaf,
-    /// Nobody reaches the store.
+    /// No node reaches the store.
     Outage,
     Step {
         by_ms: i64,
     },
-    /// Another server answers, which has not got what was written last.
+    /// Another server answers, which lacks the last writes.
     FailOver {
         lost_us: u64,
     },
@@ -33,11 +33,11 @@ pub enum Fault {
     },
     Leave,
     Drain,
-    /// The duty fails on one machine until it heals.
+    /// The duty fails on one machine until the heal.
     DutyFails,
 }
 
-/// What a seed plans.
+/// The plan of a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub options: Options,
@@ -70,7 +70,7 @@ impl Plan {
             stands: !r.one_in(4),
         };
         let safety = 40 * SECOND;
-        // epochs are above those of a lost history by the clock: it must not step back in the same seed
+        // After a lost history the clock makes epochs grow, so the clock must not step back in the same seed.
         let steps = r.one_in(3);
         let (fails_over, restores) = (!steps && r.one_in(2), !steps && r.one_in(5));
         let mut faults = Vec::new();
@@ -103,14 +103,14 @@ impl World {
     fn victim(&mut self) -> Option<usize> {
         let fit = |who: &usize| self.nodes[*who].alive && self.nodes[*who].paused_until <= self.now;
         let found: Vec<usize> = (0..self.nodes.len()).filter(fit).collect();
-        // those who hold something are worth more
+        // Prefer nodes that hold a lease.
         let holders: Vec<usize> = found.iter().copied().filter(|who| !self.nodes[*who].terms.is_empty()).collect();
         let from = if holders.is_empty() || self.random.one_in(4) { found } else { holders };
         let at = usize::try_from(self.random.below(from.len() as u64)).unwrap_or(0);
         from.get(at).copied()
     }
 
-    pub fn strikes(&mut self, fault: Fault) {
+    pub fn apply_fault(&mut self, fault: Fault) {
         if self.healed_at.is_some() {
             return;
         }
@@ -120,7 +120,7 @@ impl World {
         let long = self.random.between(ttl / 4, ttl * 3);
         match fault {
             Fault::Crash => {
-                self.dies(who);
+                self.kill(who);
                 self.after(long, Happening::Restarts { machine });
             }
             Fault::Pause => self.nodes[who].paused_until = self.now + long,
@@ -131,11 +131,11 @@ impl World {
             Fault::FailOver { lost_us } => self.fail_over(lost_us),
             Fault::Restore { lost_us } => self.restore(lost_us),
             Fault::Leave => {
-                self.hears(who, Input::Leave);
+                self.deliver(who, Input::Leave);
                 self.after(long + ttl, Happening::Restarts { machine });
             }
             Fault::Drain => {
-                self.hears(who, Input::Drain);
+                self.deliver(who, Input::Drain);
                 self.after(ttl, Happening::Hears { who, input: Input::Leave });
                 self.after(ttl * 3, Happening::Restarts { machine });
             }
@@ -147,8 +147,8 @@ impl World {
         }
     }
 
-    /// As [`honeyflow_hive::Hive::lead`] does after some tries.
-    pub(super) fn fails(&mut self, who: usize) {
+    /// Gives up the duty, as [`honeyflow_hive::Hive::lead`] does after some tries.
+    pub(super) fn give_up_duty(&mut self, who: usize) {
         let node = &self.nodes[who];
         let fails = self.healed_at.is_none() && self.failing == Some(node.machine) && node.terms.contains_key(DUTY);
         if !fails || !node.alive || node.paused_until > self.now {
@@ -157,10 +157,10 @@ impl World {
         let wait = Duration::from_millis(self.options.ttl_ms * 4);
         self.nodes[who].sits_out_until = node.local(self.now).after(wait);
         self.ends(who, &DUTY.into());
-        self.hears(who, Input::SitOut { lease: DUTY.into(), wait });
+        self.deliver(who, Input::SitOut { lease: DUTY.into(), wait });
     }
 
-    /// HV-47: whoever has given it up does not get it back before its time.
+    /// HV-47: a node that has given up the duty does not get it back before its time.
     pub(super) fn note_duty(&mut self, who: usize, lease: &str) {
         if lease != DUTY {
             return;
@@ -183,14 +183,14 @@ impl World {
 
     pub fn fail_over(&mut self, lost_us: u64) {
         self.lineages += 1;
-        self.loses(lost_us);
+        self.lose_recent_writes(lost_us);
         let server = format!("server-{}", self.lineages);
         self.rows.move_to_server(&server);
     }
 
     pub fn restore(&mut self, lost_us: u64) {
         self.restored = true;
-        self.loses(lost_us);
+        self.lose_recent_writes(lost_us);
         let wait = self.random.between(SECOND, 4 * SECOND);
         self.after(wait, Happening::Accepts);
     }

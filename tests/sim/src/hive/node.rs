@@ -1,4 +1,4 @@
-//! One process: the shipped member, with a clock of its own.
+//! One process: the shipped member, with its own clock.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use honeyflow_hive::{
     Member, NodeId, Term,
     member::{Config, Engaged},
 };
-use honeyflow_invariant::hive::Reign;
+use honeyflow_invariant::hive::TermInterval;
 use honeyflow_runtime::{Failure, Moment};
 use uuid::Uuid;
 
@@ -18,23 +18,23 @@ pub struct Node {
     pub machine: usize,
     pub member: Member,
     pub alive: bool,
-    /// Neither hears nor does anything until then.
+    /// Until this time it neither receives nor does anything.
     pub paused_until: u64,
-    /// Nothing of it arrives.
+    /// Until this time nothing that it sends arrives.
     pub cut_until: u64,
-    /// What it asks is done, and it never hears of it.
+    /// Until this time its requests are executed, and it receives no answers.
     pub deaf_until: u64,
     pub tick_at: u64,
-    /// With when it was granted.
+    /// The terms, each with the time at which it was granted.
     pub terms: BTreeMap<Name, (Term, u64)>,
-    /// As the world counts.
+    /// Until when it has trust, in the world's time.
     pub trusted_until: u64,
     pub engaged: Option<Engaged>,
-    /// Has given up the duty until then, on its own clock.
+    /// Until when it has given up the duty, on its own clock.
     pub sits_out_until: Moment,
-    /// How many nodes the last view had that it was shown.
+    /// The number of nodes in the last view that it received.
     pub knows: usize,
-    /// Who is queen, as that view had it.
+    /// The queen in that view.
     pub queen: Option<NodeId>,
     pub refused: Option<Failure>,
     number: usize,
@@ -72,7 +72,7 @@ impl Node {
         }
     }
 
-    /// A fresh one each time.
+    /// Makes a new identity.
     pub fn identity(&mut self, seed: u64) -> NodeId {
         self.identities += 1;
         let place = (self.number as u128) << 16 | u128::from(self.identities);
@@ -84,20 +84,20 @@ impl Node {
         self.machine.is_multiple_of(2)
     }
 
-    /// The world's time on this node's clock.
+    /// Converts the world's time to this node's clock.
     pub fn local(&self, now: u64) -> Moment {
         self.clock.local(now)
     }
 
-    /// The first moment of the world at which this node's clock shows at least that.
+    /// The first moment of the world at which this node's clock shows at least `local`.
     pub fn world(&self, local: Moment) -> u64 {
         self.clock.world(local)
     }
 
-    /// A term was valid until now, or until nobody trusted it any more.
-    pub fn note_end(&self, (term, from): (Term, u64), now: u64, reigns: &mut Vec<Reign>) {
+    /// Records a term that was valid until now, or until the node's trust ended.
+    pub fn note_end(&self, (term, from): (Term, u64), now: u64, reigns: &mut Vec<TermInterval>) {
         let until = self.trusted_until.min(now);
         let (lease, epoch) = (term.lease().to_string(), term.epoch());
-        reigns.push(Reign { lease, epoch, holder: self.number.to_string(), from, until });
+        reigns.push(TermInterval { lease, epoch, holder: self.number.to_string(), from, until });
     }
 }

@@ -1,26 +1,26 @@
-//! How much is asked of whom, as a function of time: requests per second of node `n`.
+//! The load as a function of time: requests per second of node `n`.
 
 pub const SECOND: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Load {
     Even,
-    /// The n-th node gets a share of 1/n.
+    /// The n-th node gets a part proportional to 1/n.
     Zipf,
-    /// One node has nine tenths.
+    /// One node gets nine tenths of the requests.
     OneHot,
-    /// Two nodes have nine tenths; others every ten seconds.
+    /// Two nodes get nine tenths of the requests; every ten seconds it is another pair.
     HotPair,
     /// Two seconds on, two off, each node at its own time.
     Bursts,
-    /// One node after the other for half a second each, a pause, and all at once: the worst for what is left in stock.
+    /// One node after the other for half a second each, a pause, then all at once: the worst case for permits in stock.
     Spike,
-    /// As even, but every four seconds nobody asks for a third of one, and all at once after it.
+    /// An even load, but every four seconds there is no request for a third of a second, and then all of them at once.
     Lulls,
 }
 
 impl Load {
-    /// Requests per second of this node, out of `total`, while `nodes` are there.
+    /// Requests per second of this node, out of `total` for `nodes` nodes.
     pub fn of(self, node: usize, nodes: usize, total: f64, at_ns: u64) -> f64 {
         let share = |hot: bool, hot_ones: usize| {
             if hot { 0.9 / hot_ones as f64 } else { 0.1 / (nodes - hot_ones) as f64 }
@@ -54,7 +54,7 @@ impl Load {
             }
     }
 
-    /// No node ever has more.
+    /// The highest load that the node ever has.
     pub fn peak(self, node: usize, nodes: usize, total: f64) -> f64 {
         match self {
             Load::HotPair => total * 0.45,

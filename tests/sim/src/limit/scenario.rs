@@ -1,17 +1,17 @@
-//! The scenarios, each with what is promised of it.
+//! The scenarios, each with the figures that it must reach.
 
 use super::load::Load;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Turn {
+pub enum Disturbance {
     None,
-    /// So many nodes from the middle of the run on.
+    /// The number of nodes changes in the middle of the run.
     Nodes(usize),
-    /// Half the limit from the middle of the run on.
+    /// The limit is halved in the middle of the run.
     Halved,
-    /// The store is away for ten seconds of every sixty.
+    /// The store is unreachable for ten seconds of every sixty.
     StoreDown,
-    /// The store loses the limit's row in the middle of the run, and as many nodes come as there are.
+    /// The store loses the limit's row in the middle of the run, and the number of nodes doubles.
     Forgets,
 }
 
@@ -19,15 +19,15 @@ pub enum Turn {
 pub struct Scenario {
     pub name: &'static str,
     pub load: Load,
-    /// Of the limit.
+    /// The demand, as a part of the limit.
     pub demand: f64,
     pub nodes: usize,
-    pub turn: Turn,
-    /// Of what one central bucket admits.
+    pub turn: Disturbance,
+    /// The least that must be admitted, as a part of what one central bucket admits.
     pub share_min: f64,
-    /// Of ten seconds of the limit.
+    /// The most that any ten seconds may admit, as a part of ten seconds of the limit.
     pub window_max: f64,
-    /// Store operations a second, of all nodes together.
+    /// The most store operations per second, of all nodes together.
     pub calls_max: f64,
 }
 
@@ -39,7 +39,7 @@ const fn scenario(
     window_max: f64,
     calls_max: f64,
 ) -> Scenario {
-    Scenario { name, load, demand, nodes: 20, turn: Turn::None, share_min, window_max, calls_max }
+    Scenario { name, load, demand, nodes: 20, turn: Disturbance::None, share_min, window_max, calls_max }
 }
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -48,10 +48,10 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("one-hot", Load::OneHot, 0.9, 0.985, 0.95, 160.0),
     scenario("hot-pair", Load::HotPair, 0.9, 0.985, 0.95, 220.0),
     scenario("bursts", Load::Bursts, 0.8, 0.98, 0.85, 130.0),
-    Scenario { nodes: 10, turn: Turn::Nodes(40), ..scenario("grow", Load::Even, 2.0, 0.975, 1.02, 70.0) },
-    Scenario { nodes: 40, turn: Turn::Nodes(10), ..scenario("shrink", Load::Even, 2.0, 0.97, 1.02, 70.0) },
+    Scenario { nodes: 10, turn: Disturbance::Nodes(40), ..scenario("grow", Load::Even, 2.0, 0.975, 1.02, 70.0) },
+    Scenario { nodes: 40, turn: Disturbance::Nodes(10), ..scenario("shrink", Load::Even, 2.0, 0.97, 1.02, 70.0) },
     Scenario { nodes: 40, ..scenario("start-at-once", Load::Even, 2.0, 0.97, 1.02, 100.0) },
-    Scenario { turn: Turn::Halved, ..scenario("halved", Load::Even, 1.5, 0.97, 1.02, 100.0) },
-    Scenario { turn: Turn::Forgets, ..scenario("forgets", Load::Even, 1.5, 0.97, 1.04, 120.0) },
-    Scenario { turn: Turn::StoreDown, ..scenario("store-down", Load::Even, 1.5, 0.93, 1.06, f64::INFINITY) },
+    Scenario { turn: Disturbance::Halved, ..scenario("halved", Load::Even, 1.5, 0.97, 1.02, 100.0) },
+    Scenario { turn: Disturbance::Forgets, ..scenario("forgets", Load::Even, 1.5, 0.97, 1.04, 120.0) },
+    Scenario { turn: Disturbance::StoreDown, ..scenario("store-down", Load::Even, 1.5, 0.93, 1.06, f64::INFINITY) },
 ];

@@ -4,40 +4,40 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use honeyflow_hive::{
     bucket::Bucket,
-    contract::limit::{self as ledger, Book, Definition as Stored, MICRO},
+    contract::limit::{self as ledger, MICRO, ReservationRequest},
     limit::{
         definition::{Definition, Terms},
-        key::Drawn,
+        key::StoreAnswer,
     },
 };
 use honeyflow_invariant::{
     Breach,
-    rate::{Given, rate_holds},
+    rate::{GrantedPermits, rate_holds},
 };
 
 use super::{
     load::SECOND,
     node::{Draw, Node},
-    scenario::{Scenario, Turn},
+    scenario::{Disturbance, Scenario},
 };
 use crate::random::Random;
 
-/// To the store and back.
+/// The round trip to the store.
 const TRIP_NS: u64 = 5_000_000;
-/// Hive time does not begin at zero.
+/// Hive time at the start; it is not zero.
 const EPOCH_MS: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
 pub struct Figures {
     pub requests: u64,
     pub admitted: u64,
-    /// By one bucket that sees every request at once.
+    /// How many one central bucket admits, which sees every request at once.
     pub central: u64,
-    /// The worst ten seconds, in units of ten seconds of the limit.
+    /// The most that ten seconds admitted, as a part of ten seconds of the limit.
     pub window: f64,
-    /// What the store gave out; the difference has died unused.
+    /// What the store issued; the difference expired unused.
     pub issued: u64,
-    /// Of the admitted, those that had to wait, for the store's word or for what was booked.
+    /// How many of the admitted requests had to wait, for the store's answer or for reserved permits.
     pub waited: u64,
     pub calls: u64,
     /// The busiest node's calls per second.
@@ -56,7 +56,7 @@ enum Event {
     Request(usize),
     Wake(usize),
     Arrive { node: usize, draw: Draw },
-    Answer { node: usize, draw: Draw, drawn: Drawn },
+    Answer { node: usize, draw: Draw, drawn: StoreAnswer },
     Middle,
 }
 
@@ -70,26 +70,26 @@ struct World<'a> {
     nodes: Vec<Node>,
     woken_at: Vec<u64>,
     present: usize,
-    stored: Stored,
+    stored: ledger::Definition,
     store: Bucket,
     central: Bucket,
-    admitted: Vec<Given>,
+    admitted: Vec<GrantedPermits>,
     figures: Figures,
 }
 
-/// `rate` a second, over `seconds`.
+/// Plays a scenario with `rate` per second, over `seconds`.
 pub fn run(scenario: &Scenario, rate: u64, seconds: u64, seed: u64) -> Figures {
     let terms = |rate: u64, version: u64| {
         let definition = Definition::parse("api", &format!("{rate}/s")).expect("a rate");
-        Terms::of(&Definition { version, ..definition }).expect("terms")
+        Terms::from_definition(&Definition { version, ..definition }).expect("terms")
     };
     let (first, second) = (terms(rate, 1), terms(rate / 2, 2));
     let most = match scenario.turn {
-        Turn::Nodes(after) => scenario.nodes.max(after),
-        Turn::Forgets => 2 * scenario.nodes,
+        Disturbance::Nodes(after) => scenario.nodes.max(after),
+        Disturbance::Forgets => 2 * scenario.nodes,
         _ => scenario.nodes,
     };
-    let stored = Stored { version: 1, rule: first.rule(), effective_ms: EPOCH_MS };
+    let stored = ledger::Definition { version: 1, rule: first.rule(), effective_ms: EPOCH_MS };
     let mut world = World {
         scenario,
         rate: rate as f64,
@@ -135,7 +135,7 @@ impl World<'_> {
         self.queue.push(Reverse((at_ns, self.order, event)));
     }
 
-    /// The next candidate at the node's peak rate; thinned out when it comes.
+    /// Schedules the next candidate at the node's peak rate. It is thinned out to the actual rate when it comes.
     fn next_request(&mut self, node: usize, now_ns: u64) {
         let peak = self.scenario.load.peak(node, self.present, self.scenario.demand * self.rate);
         let wait = -(1.0 - self.random.unit()).ln() / peak * SECOND as f64;
@@ -143,7 +143,7 @@ impl World<'_> {
     }
 
     fn is_down(&self, at_ns: u64) -> bool {
-        self.scenario.turn == Turn::StoreDown && at_ns % (60 * SECOND) >= 50 * SECOND
+        self.scenario.turn == Disturbance::StoreDown && at_ns % (60 * SECOND) >= 50 * SECOND
     }
 
     fn step(&mut self, event: Event, now_ns: u64, second: Terms) {
@@ -158,7 +158,7 @@ impl World<'_> {
                     return;
                 }
                 self.figures.requests += 1;
-                if self.central.ask(&self.stored, 1, None, now_ms).is_ok() {
+                if self.central.check_take(&self.stored, 1, None, now_ms).is_ok() {
                     self.central.take(1);
                     self.figures.central += 1;
                 }
@@ -170,19 +170,21 @@ impl World<'_> {
             Event::Wake(node) => {
                 if self.woken_at[node] == now_ns {
                     self.woken_at[node] = u64::MAX;
-                    self.nodes[node].attend(now_ns);
+                    self.nodes[node].step(now_ns);
                     self.after(node, now_ns);
                 }
             }
             Event::Arrive { node, draw } => {
                 if !self.is_down(now_ns) {
                     let Draw { want, need, book, .. } = draw;
-                    let book = (book > 0).then_some(Book { want: book, weight: 1 });
-                    let asked = ledger::Draw { limit: "api".into(), key: ledger::Key(1), want, need, book };
-                    let drawn = self.store.answer(&self.stored, &asked, now_ms);
-                    let ledger::Drawn { granted: given, pool_u, retry_ms, booked, begins_ms, .. } = drawn;
+                    let book = (book > 0).then_some(ReservationRequest { want: book, weight: 1 });
+                    let asked = ledger::Draw { limit: "api".into(), key: ledger::Key(1), want, need, reserve: book };
+                    let drawn = self.store.draw_and_reserve(&self.stored, &asked, now_ms);
+                    let ledger::DrawOutcome { granted: given, pool_u, retry_ms, reserved: booked, begins_ms, .. } =
+                        drawn;
                     let (pool, retry_ms) = (pool_u / MICRO, retry_ms.unwrap_or(1));
-                    let drawn = Drawn { given, retry_ms, pool, full_ms: 0, window_ms: 0, booked, begins_ms };
+                    let drawn =
+                        StoreAnswer { given, retry_ms, pool, full_ms: 0, window_ms: 0, reserved: booked, begins_ms };
                     self.push(now_ns + TRIP_NS / 2, Event::Answer { node, draw, drawn });
                 }
             }
@@ -191,32 +193,32 @@ impl World<'_> {
                 self.after(node, now_ns);
             }
             Event::Middle => match self.scenario.turn {
-                Turn::Nodes(after) => {
+                Disturbance::Nodes(after) => {
                     self.present = after;
                     self.nodes.iter_mut().for_each(|node| node.count(after as u64));
                 }
-                Turn::Halved => {
-                    self.stored = Stored { version: 2, rule: second.rule(), effective_ms: now_ms };
+                Disturbance::Halved => {
+                    self.stored = ledger::Definition { version: 2, rule: second.rule(), effective_ms: now_ms };
                     for node in 0..self.nodes.len() {
                         self.nodes[node].change(second, now_ns);
                         self.after(node, now_ns);
                     }
                 }
-                // What was drawn and booked is used on; the store knows nothing of it.
-                Turn::Forgets => {
+                // The nodes continue to use what they drew and reserved; the store has lost it.
+                Disturbance::Forgets => {
                     self.present *= 2;
                     let present = self.present as u64;
                     self.nodes.iter_mut().for_each(|node| node.count(present));
                     self.store = Bucket::fresh(&self.stored, self.stored.rule.pool_u(), now_ms, now_ms);
                 }
-                Turn::None | Turn::StoreDown => {}
+                Disturbance::None | Disturbance::StoreDown => {}
             },
         }
     }
 
     fn admit(&mut self, at_ns: u64, permits: u64) {
         self.figures.admitted += permits;
-        self.admitted.push(Given { at_us: at_ns / 1000, permits });
+        self.admitted.push(GrantedPermits { at_us: at_ns / 1000, permits });
     }
 
     fn after(&mut self, node: usize, now_ns: u64) {
@@ -235,13 +237,13 @@ impl World<'_> {
     }
 
     fn finish(mut self, first: Terms, second: Terms, seconds: u64) -> Figures {
-        let halved = self.scenario.turn == Turn::Halved;
-        // What the store has forgotten may come once more, up to the burst.
-        let bursts = if self.scenario.turn == Turn::Forgets { 2 } else { 1 };
+        let halved = self.scenario.turn == Disturbance::Halved;
+        // What the store has lost may be issued once more, up to the burst.
+        let bursts = if self.scenario.turn == Disturbance::Forgets { 2 } else { 1 };
         let breaches =
-            |terms: Terms, given: &[Given]| rate_holds("api", terms.rate.permits, terms.burst * bursts, given);
-        // Without the store each node has its own clock's word for its share: that bound is another one.
-        if self.scenario.turn != Turn::StoreDown {
+            |terms: Terms, given: &[GrantedPermits]| rate_holds("api", terms.rate.permits, terms.burst * bursts, given);
+        // Without the store each node uses its share by its own clock: another bound applies then.
+        if self.scenario.turn != Disturbance::StoreDown {
             let turn_ns = if halved { self.until_ns / 2 } else { self.until_ns };
             let at = self.admitted.partition_point(|one| one.at_us < turn_ns / 1000);
             let (before, after) = self.admitted.split_at(at);
@@ -260,8 +262,8 @@ impl World<'_> {
     }
 }
 
-/// By steps of a tenth of a second; a window over a change is measured by what was in force when.
-fn worst_window(admitted: &[Given], rate_at: impl Fn(u64) -> f64) -> f64 {
+/// The worst window, in steps of a tenth of a second. A window over a change is compared with the rates in force.
+fn worst_window(admitted: &[GrantedPermits], rate_at: impl Fn(u64) -> f64) -> f64 {
     const STEP: u64 = SECOND / 10;
     const STEP_US: u64 = STEP / 1000;
     let steps = admitted.last().map_or(0, |last| last.at_us / STEP_US + 1) as usize;

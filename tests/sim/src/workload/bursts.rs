@@ -1,11 +1,12 @@
-//! The second generator, written without looking at the first: nothing for a while, then much at once. A burst is one
-//! thing that applications do: a key rewritten again and again, a whole table touched in one transaction, a row deleted
-//! and made anew, an import in chunks, a heap of messages, commits in the opposite order of their ids.
+//! The second generator, written independently of the first: nothing for a while, then much at once. A burst is a
+//! typical action of an application: a key is rewritten repeatedly, a whole table is touched in one transaction, a row
+//! is deleted and created again, an import runs in chunks, many messages are sent, or transactions commit in the
+//! opposite order of their ids.
 
 use honeyflow_event::{Event, Key, Kind, Name};
 use serde_json::json;
 
-use super::{Application, Place, Planned, Poison, Transaction, blank, poison, store_of};
+use super::{Application, PlannedEvent, Poison, RowKey, Transaction, blank, poison, store_of};
 use crate::{
     model_store::ModelStore,
     options::{MILLI, Options, SECOND},
@@ -19,7 +20,7 @@ pub struct Bursts {
     message: u64,
 }
 
-/// What a generator may look at, and what it fills.
+/// The input of a generator, and the transactions that it adds.
 struct Draft<'a> {
     application: &'a mut Application,
     stores: &'a mut [ModelStore],
@@ -44,7 +45,7 @@ impl Bursts {
         match self.random.below(7) {
             0 => self.rewrite_one(&mut draft),
             1 => self.touch_many(&mut draft),
-            2 => self.delete_and_make_anew(&mut draft),
+            2 => self.delete_and_create_again(&mut draft),
             3 => self.import(&mut draft),
             4 => self.heap_of_messages(&mut draft),
             5 => self.commit_backwards(&mut draft),
@@ -65,14 +66,14 @@ impl Bursts {
         (*self.random.pick(&entities)).into()
     }
 
-    fn place(&mut self, draft: &Draft<'_>, entity: &Name) -> Place {
+    fn place(&mut self, draft: &Draft<'_>, entity: &Name) -> RowKey {
         let bound = if **entity == *"author" { draft.options.authors } else { draft.options.keys };
         let number = if self.random.per_mille(draft.options.hot) { 0 } else { self.random.below(bound) };
         (entity.clone(), format!("{}{number}", &entity[..1]).into())
     }
 
-    /// Adds a change of the row; false if someone else has it locked.
-    fn change(&mut self, draft: &mut Draft<'_>, into: &mut Transaction, place: &Place, lives: bool) -> bool {
+    /// Adds a change of the row. Returns false if another transaction has locked it.
+    fn change(&mut self, draft: &mut Draft<'_>, into: &mut Transaction, place: &RowKey, lives: bool) -> bool {
         if !draft.application.lock(place) {
             return false;
         }
@@ -81,7 +82,7 @@ impl Bursts {
         into.writes.push((place.clone(), lives, poison));
         let event = self.event(draft, Kind::Row, &place.0, &place.1);
         let delay_ms = self.random.one_in(40).then(|| self.random.between(100, 3000));
-        into.events.push(Planned { event, delay_ms });
+        into.events.push(PlannedEvent { event, delay_ms });
         true
     }
 
@@ -116,7 +117,7 @@ impl Bursts {
         self.send(draft, MILLI, transaction);
     }
 
-    /// The same row is told of many times in one transaction: a trigger for each statement.
+    /// Writes many events of one row in one transaction, as a trigger per statement does.
     fn rewrite_one(&mut self, draft: &mut Draft<'_>) {
         let entity = self.entity(draft);
         let place = self.place(draft, &entity);
@@ -124,7 +125,7 @@ impl Bursts {
         if self.change(draft, &mut transaction, &place, true) {
             for _ in 0..self.random.between(1, 6) {
                 let event = self.event(draft, Kind::Row, &place.0, &place.1);
-                transaction.events.push(Planned { event, delay_ms: None });
+                transaction.events.push(PlannedEvent { event, delay_ms: None });
             }
         }
         self.send(draft, MILLI, transaction);
@@ -140,8 +141,8 @@ impl Bursts {
         self.send(draft, 5 * MILLI, transaction);
     }
 
-    /// Within a few milliseconds: what comes last must win.
-    fn delete_and_make_anew(&mut self, draft: &mut Draft<'_>) {
+    /// Deletes a row and creates it again within a few milliseconds: the last change must win.
+    fn delete_and_create_again(&mut self, draft: &mut Draft<'_>) {
         let entity = self.entity(draft);
         let place = self.place(draft, &entity);
         let mut transaction = self.empty(&entity);
@@ -149,9 +150,9 @@ impl Bursts {
             return;
         }
         if self.random.one_in(2) {
-            // both in one transaction: only the last state is ever seen
+            // Both are in one transaction: only the last state is ever visible.
             let event = self.event(draft, Kind::Row, &place.0, &place.1);
-            transaction.events.push(Planned { event, delay_ms: None });
+            transaction.events.push(PlannedEvent { event, delay_ms: None });
             transaction.writes[0].1 = true;
         }
         self.send(draft, MILLI, transaction);
@@ -191,12 +192,12 @@ impl Bursts {
             event.payload = Some(payload.to_string().into());
             event.dedupe = Some(format!("heap-{}", self.message).into());
             event.format = if self.random.one_in(50) { 3 } else { 1 };
-            transaction.events.push(Planned { event, delay_ms: None });
+            transaction.events.push(PlannedEvent { event, delay_ms: None });
         }
         self.send(draft, 2 * MILLI, transaction);
     }
 
-    /// Three transactions take their ids in turn and commit in the opposite order.
+    /// Three transactions get their ids in turn and commit in the opposite order.
     fn commit_backwards(&mut self, draft: &mut Draft<'_>) {
         for turn in 0..3 {
             let entity = self.entity(draft);

@@ -1,10 +1,10 @@
-//! The first generator: transactions come one by one at a drawn rate, each for itself. They create, change, delete and
+//! The first generator: independent transactions come one by one at a drawn rate. They create, change, delete and
 //! re-create rows, roll back, take seconds, write events twice, and send messages.
 
 use honeyflow_event::{Event, Key, Kind, Name, PRIORITY_DEFAULT};
 use serde_json::json;
 
-use super::{Application, Planned, Transaction, blank, poison, store_of};
+use super::{Application, PlannedEvent, Transaction, blank, poison, store_of};
 use crate::{
     model_store::ModelStore,
     options::{MILLI, Options, SECOND},
@@ -89,7 +89,7 @@ impl Steady {
         for _ in 0..copies {
             let delay_ms = self.random.per_mille(20).then(|| self.random.between(200, 2000));
             let event = self.event(&mut stores[store_of(&entity)], options, Kind::Row, &entity, &key);
-            into.events.push(Planned { event, delay_ms });
+            into.events.push(PlannedEvent { event, delay_ms });
         }
     }
 
@@ -107,14 +107,14 @@ impl Steady {
             payload["x"] = "x".repeat(usize::try_from(PAYLOAD_MAX).unwrap_or(0)).into();
         }
         let copies = if self.random.one_in(8) { 2 } else { 1 };
-        // a row of a later version: it can be kept and shown, not read
+        // A row of a later version: it can be stored and shown, but not read.
         let format = if self.random.one_in(80) { 9 } else { 1 };
         for _ in 0..copies {
             let mut event = self.event(&mut stores[0], options, Kind::Message, &entity, &key);
             event.payload = Some(payload.to_string().into());
             event.dedupe = Some(format!("id-{}", self.messages).into());
             event.format = format;
-            into.events.push(Planned { event, delay_ms: None });
+            into.events.push(PlannedEvent { event, delay_ms: None });
         }
     }
 

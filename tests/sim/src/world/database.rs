@@ -1,5 +1,5 @@
-//! The databases: requests that travel there and back, get lost on either way, or are refused; the application that
-//! commits to them; and what a source makes of a poll.
+//! The databases: requests travel there and back, get lost in either direction, or are refused. Also the application
+//! that commits to them, and how a source processes a poll.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use honeyflow_engine::core::{Input, WriteId, plan::SourceId};
 use honeyflow_event::{Event, EventId, Key, Kind, Target};
 use honeyflow_hive::contract;
 use honeyflow_runtime::Failure;
-use honeyflow_source::{Intake, Leads, Page, Taken};
-use honeyflow_store::{NewEvent, Op, Polled, Recovered, Reply, Request, Statement};
+use honeyflow_source::{Intake, Leads, Page, TakenEvent};
+use honeyflow_store::{NewEvent, Op, PollReply, RecoveredState, Reply, Request, Statement};
 use serde_json::{Value, json};
 
 use super::{World, queue::Happening};
@@ -18,36 +18,37 @@ use crate::{
     workload::Transaction,
 };
 
-/// How a request ends, whatever the database makes of it.
+/// How a request ends, independent of its result in the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ends {
+pub(super) enum CallEnd {
     Well,
-    /// Never executed.
+    /// The database does not execute it.
     Refused,
-    /// Executed, and reported as failed.
+    /// The database executes it, and the caller gets a failure.
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
+pub(super) enum StoreCall {
     Recover(SourceId, u64),
     Poll(SourceId, u64),
     Write(SourceId, WriteId),
     Look(SourceId, u64),
 }
 
-impl Asked {
+impl StoreCall {
     fn source(self) -> SourceId {
         match self {
-            Asked::Recover(source, _) | Asked::Poll(source, _) | Asked::Write(source, _) | Asked::Look(source, _) => {
-                source
-            }
+            StoreCall::Recover(source, _)
+            | StoreCall::Poll(source, _)
+            | StoreCall::Write(source, _)
+            | StoreCall::Look(source, _) => source,
         }
     }
 }
 
 impl World {
-    pub(super) fn begins(&mut self) {
+    pub(super) fn begin_transactions(&mut self) {
         if self.healed || self.application.changes >= self.options.changes_max {
             return;
         }
@@ -58,7 +59,7 @@ impl World {
         }
     }
 
-    pub(super) fn commits(&mut self, transaction: Transaction) {
+    pub(super) fn commit_transaction(&mut self, transaction: Transaction) {
         for planned in &transaction.events {
             self.watch(&planned.event.key, || format!("commit {transaction:?}"));
         }
@@ -69,21 +70,21 @@ impl World {
         self.shapes.stores[usize::from(source)]
     }
 
-    /// There, back, and how it ends.
-    pub(super) fn travel(&mut self) -> (u64, u64, Ends) {
+    /// Draws the travel times there and back, and how the request ends.
+    pub(super) fn travel(&mut self) -> (u64, u64, CallEnd) {
         let faults = self.options.store.clone();
         let r = &mut self.random;
         let (mut there, back) = (1 + r.below(faults.latency_us), 1 + r.below(faults.latency_us));
         if self.healed {
-            return (there, back, Ends::Well);
+            return (there, back, CallEnd::Well);
         }
         if r.per_mille(faults.slow) {
             there += r.below(4 * SECOND);
         }
         let ends = match r.below(1000) {
-            n if n < faults.refused => Ends::Refused,
-            n if n < faults.refused + faults.unknown => Ends::Unknown,
-            _ => Ends::Well,
+            n if n < faults.refused => CallEnd::Refused,
+            n if n < faults.refused + faults.unknown => CallEnd::Unknown,
+            _ => CallEnd::Well,
         };
         (there, back, ends)
     }
@@ -91,15 +92,15 @@ impl World {
     fn at_database<T>(
         &mut self,
         (who, store): (usize, usize),
-        ends: Ends,
+        ends: CallEnd,
         execute: impl FnOnce(&mut ModelStore, u64) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let cut_off = self.incarnations[who].cut_off_until > self.now;
-        if ends == Ends::Refused || cut_off || self.down_until[store] > self.now {
+        if ends == CallEnd::Refused || cut_off || self.down_until[store] > self.now {
             return Err(Failure::retry("unreachable", "the database does not answer"));
         }
         let result = execute(&mut self.stores[store], self.now);
-        if ends == Ends::Unknown { Err(Failure::retry("unknown", "the answer was lost")) } else { result }
+        if ends == CallEnd::Unknown { Err(Failure::retry("unknown", "the answer was lost")) } else { result }
     }
 
     pub(super) fn at_hive(
@@ -107,13 +108,13 @@ impl World {
         who: usize,
         store: usize,
         request: contract::Request,
-        ends: Ends,
+        ends: CallEnd,
     ) -> Result<contract::Reply, Failure> {
         self.at_database((who, store), ends, |store, now| store.hive.apply(ModelStore::hive_ms(now), request))
     }
 
-    pub(super) fn store_arrives(&mut self, who: usize, asked: Asked, request: Request, ends: Ends, back: u64) {
-        // half of what a paused node was about to send goes out when it wakes up
+    pub(super) fn store_arrives(&mut self, who: usize, asked: StoreCall, request: Request, ends: CallEnd, back: u64) {
+        // Half of the requests that a paused node was about to send go out when it wakes up.
         if let Some(wait) = self.deferred(who).filter(|_| back.is_multiple_of(2)) {
             self.after(wait, Happening::StoreArrives { who, asked, request, ends, back });
             return;
@@ -134,29 +135,29 @@ impl World {
             store.apply(now, request)
         });
         self.stats.pages += pages;
-        if let (Asked::Recover(source, _), Ok(_)) = (asked, &result) {
+        if let (StoreCall::Recover(source, _), Ok(_)) = (asked, &result) {
             let at = self.stores[self.store_of(source)].journal.at;
             self.incarnations[who].recovered_at.insert(source, at);
         }
-        let input = self.heard(asked, result);
+        let input = self.store_input(asked, result);
         let wait = match (&input, asked) {
-            // the shell waits before it asks again
-            (Input::Recovered { result: Err(_), .. } | Input::Found { result: Err(_), .. }, _) => SECOND / 2,
+            // The shell waits before it retries.
+            (Input::Recovered { result: Err(_), .. } | Input::SignalsFound { result: Err(_), .. }, _) => SECOND / 2,
             _ => 0,
         };
         self.after(back + wait, Happening::Hears { who, input });
     }
 
-    fn heard(&mut self, asked: Asked, result: Result<Reply, Failure>) -> Input {
+    fn store_input(&mut self, asked: StoreCall, result: Result<Reply, Failure>) -> Input {
         match asked {
-            Asked::Recover(source, recovery) => {
+            StoreCall::Recover(source, recovery) => {
                 let result = result.map(|reply| match reply {
                     Reply::Recovered(found) => self.of_shard(source, found),
                     other => unreachable!("asked to recover, got {other:?}"),
                 });
                 Input::Recovered { source, recovery, result }
             }
-            Asked::Poll(source, poll) => {
+            StoreCall::Poll(source, poll) => {
                 let result = result.map(|reply| match reply {
                     Reply::Polled(polled) => {
                         self.watch_polled(&polled);
@@ -166,27 +167,27 @@ impl World {
                 });
                 Input::Polled { source, poll, result }
             }
-            Asked::Write(_, write) => Input::Written { write, result },
-            Asked::Look(source, look) => {
+            StoreCall::Write(_, write) => Input::Written { write, result },
+            StoreCall::Look(source, lookup) => {
                 let result = result.map(|reply| match reply {
                     Reply::Signals(found) => found,
                     other => unreachable!("asked for signals, got {other:?}"),
                 });
-                Input::Found { source, look, result }
+                Input::SignalsFound { source, lookup, result }
             }
         }
     }
 
-    /// What was begun in other shards is for their owners.
-    fn of_shard(&self, source: SourceId, mut found: Recovered) -> Recovered {
+    /// Keeps only what belongs to this shard; other shards' runs are for their owners.
+    fn of_shard(&self, source: SourceId, mut found: RecoveredState) -> RecoveredState {
         let (store, shard) = (self.store_of(source), self.shapes.plan.sources[usize::from(source)].shard);
         let is_here = |id: &EventId| self.stores[store].outbox.get(id).is_none_or(|row| row.shard == shard);
         found.checkpoints.retain(|checkpoint| checkpoint.covers.iter().all(is_here));
         found
     }
 
-    /// What a source makes of a poll.
-    fn intake(&self, store: usize, polled: Polled) -> Intake {
+    /// Turns a poll reply into the intake of a source.
+    fn intake(&self, store: usize, polled: PollReply) -> Intake {
         let regular = polled.events.len() - polled.newest;
         let mut intake = Intake {
             oversized: polled.oversized,
@@ -198,7 +199,7 @@ impl World {
         };
         for (place, event) in polled.events.into_iter().enumerate() {
             let leads = self.leads(store, &event);
-            intake.taken.push(Taken { event: event.into(), leads, newest: place >= regular });
+            intake.taken.push(TakenEvent { event: event.into(), leads, newest: place >= regular });
         }
         intake
     }
@@ -243,7 +244,8 @@ impl World {
             let position = json!({ "entity": "book", "edge": "author", "after": null });
             return Leads::Replace(vec![NewEvent { payload: Some(position.to_string().into()), ..blank }]);
         }
-        // only the owner of a document's shard writes it: where one of them lies elsewhere, rows come first
+        // Only the owner of a document's shard writes the document. If a book is in another shard than this event, the
+        // event is first replaced by one row per book.
         let shards = self.stores[store].shards;
         if books.iter().any(|book| shard_of(book, shards) != shard_of(&event.key, shards)) {
             let row =
@@ -254,7 +256,7 @@ impl World {
     }
 }
 
-/// The model knows its edges by itself.
+/// A placeholder: the model knows its edges and needs no statement.
 fn statement() -> Statement {
     Statement {
         place: "entity.book.edge".to_owned(),

@@ -1,5 +1,5 @@
-//! What strikes: crashes, pauses, cuts, outages; and people who pause workflows and cancel runs. A fault counts once it
-//! is seen to have hit something.
+//! The faults: crashes, pauses, cuts, outages; and operators who pause workflows and cancel runs. A fault counts only
+//! when it has visibly hit something.
 
 use honeyflow_engine::core::{Input, WorkerId};
 use honeyflow_event::{Key, Stamp};
@@ -11,17 +11,17 @@ use super::{World, queue::Happening};
 use crate::{
     fault::{AGAIN, Fault},
     model_store::ModelStore,
-    node::{Incarnation, Life},
+    node::{Incarnation, LifeState},
     options::{MILLI, SECOND},
     workload::store_of,
 };
 
 impl World {
-    pub(super) fn strikes(&mut self, fault: Fault) {
+    pub(super) fn apply_fault(&mut self, fault: Fault) {
         if self.healed {
             return;
         }
-        let hit = self.hits(fault);
+        let hit = self.try_fault(fault);
         if self.watched.is_some() {
             eprintln!("{:>12} {fault:?} strikes, hit: {hit}", self.now);
         }
@@ -29,12 +29,12 @@ impl World {
             self.after(AGAIN, Happening::Strikes(fault));
             return;
         }
-        // whether these have hit is seen at their end
+        // For these faults it shows only at their end whether they hit.
         self.stats.faults += u64::from(!matches!(fault, Fault::Pause | Fault::Broken));
     }
 
-    /// False: there is nobody to hit just now.
-    fn hits(&mut self, fault: Fault) -> bool {
+    /// Applies the fault. Returns false if there is no victim now.
+    fn try_fault(&mut self, fault: Fault) -> bool {
         match fault {
             Fault::StoreOutage => {
                 let store = self.below(self.stores.len());
@@ -56,7 +56,7 @@ impl World {
             Fault::Broken => self.step_breaks(),
             Fault::Hold => self.person_pauses(),
             Fault::Cancel => self.person_cancels(),
-            _ => self.hits_a_node(fault),
+            _ => self.try_node_fault(fault),
         }
     }
 
@@ -64,18 +64,18 @@ impl World {
         usize::try_from(self.random.below(count as u64)).unwrap_or(0)
     }
 
-    fn hits_a_node(&mut self, fault: Fault) -> bool {
+    fn try_node_fault(&mut self, fault: Fault) -> bool {
         let ttl = self.options.ttl_ms * MILLI;
         let Some(who) = self.victim(fault) else { return false };
         let node = self.incarnations[who].node;
         match fault {
             Fault::Crash => {
-                self.dies(who);
+                self.kill(who);
                 let wait = self.random.between(100 * MILLI, ttl * 2);
                 self.after(wait, Happening::Restarts { node });
             }
             Fault::Pause => {
-                // long enough for others to find out and to take over; it lands with the next write
+                // The pause is long enough for other nodes to notice and take over. It begins with the next write.
                 let pause = ttl * 3 + self.random.between(SECOND, 3 * SECOND);
                 self.incarnations[who].pauses_before_write = Some(pause);
             }
@@ -87,10 +87,10 @@ impl World {
                 self.incarnations[who].cut_off_until = self.now + self.random.between(100 * MILLI, ttl * 2);
             }
             Fault::Drain => {
-                self.incarnations[who].life = Life::Draining;
-                self.core_hears(who, Input::Drain);
-                (0..self.stores.len()).for_each(|store| self.tell(who, store, member::Input::Drain));
-                // whoever does not end by itself is ended
+                self.incarnations[who].life = LifeState::Draining;
+                self.deliver_to_core(who, Input::Drain);
+                (0..self.stores.len()).for_each(|store| self.send_to_member(who, store, member::Input::Drain));
+                // If the old incarnation does not end by itself, it is killed.
                 self.after(5 * SECOND, Happening::Kills { who });
                 self.after(6 * SECOND, Happening::Restarts { node });
             }
@@ -104,10 +104,11 @@ impl World {
         true
     }
 
-    /// A running incarnation that holds a lease, and for a pause one with something about to reach a sink.
+    /// Picks a running incarnation that holds a lease; for a pause, one with a write about to reach a sink.
     fn victim(&mut self, fault: Fault) -> Option<usize> {
         let now = self.now;
-        let fits = |one: &Incarnation| one.life == Life::Running && !one.leases.is_empty() && one.paused_until <= now;
+        let fits =
+            |one: &Incarnation| one.life == LifeState::Running && !one.leases.is_empty() && one.paused_until <= now;
         let mut found: Vec<usize> = (0..self.incarnations.len()).filter(|who| fits(&self.incarnations[*who])).collect();
         match fault {
             Fault::Pause => {
@@ -120,15 +121,18 @@ impl World {
         (!found.is_empty()).then(|| *self.random.pick(&found))
     }
 
-    /// Someone else could take over.
+    /// Whether another node could take over.
     pub(super) fn has_peer(&self, who: usize) -> bool {
         self.incarnations.iter().enumerate().any(|(other, one)| {
-            other != who && one.life == Life::Running && one.paused_until <= self.now && one.cut_off_until <= self.now
+            other != who
+                && one.life == LifeState::Running
+                && one.paused_until <= self.now
+                && one.cut_off_until <= self.now
         })
     }
 
-    /// A pause that nobody noticed, or after which nothing can be sent, was none.
-    pub(super) fn wakes(&mut self, who: usize, since: usize) {
+    /// Ends a pause. It does not count if no other node took over, or if nothing can be sent after it.
+    pub(super) fn end_pause(&mut self, who: usize, since: usize) {
         let number = self.incarnations[who].number;
         let noticed = self.history.held[since..].iter().any(|held| held.holder != number);
         if noticed && self.down_until.iter().all(|until| *until <= self.now) {
@@ -144,7 +148,7 @@ impl World {
         }
     }
 
-    /// Someone has written under an epoch that is not there yet; then the row changes, and is to be seen in the sink.
+    /// Writes to a sink under a future epoch; then the row changes, and the change must reach the sink.
     fn sink_gets_ahead(&mut self) -> bool {
         let number = self.below(self.sinks.len());
         let Some(shape) = self.shapes.workflows.iter().find(|shape| shape.sinks.values().any(|sink| *sink == number))
@@ -165,7 +169,7 @@ impl World {
         written.is_ok()
     }
 
-    /// One step of one workflow can do nothing until something is put right.
+    /// Breaks one step of one workflow until it is repaired.
     fn step_breaks(&mut self) -> bool {
         if self.broken.is_some() {
             return false;
@@ -181,7 +185,7 @@ impl World {
         true
     }
 
-    pub(super) fn mended(&mut self) {
+    pub(super) fn repair_step(&mut self) {
         let Some((_, before)) = self.broken.take() else { return };
         for store in &mut self.stores {
             store.schema_version += 1;
@@ -207,12 +211,12 @@ impl World {
         true
     }
 
-    pub(super) fn resumes(&mut self, workflow: usize) {
+    pub(super) fn resume_workflow(&mut self, workflow: usize) {
         let name = &self.shapes.plan.workflows[workflow].name;
         self.stores.iter_mut().for_each(|store| store.paused.retain(|pause| *pause.name != **name));
     }
 
-    /// The run of some key, wherever it is.
+    /// Cancels the run of some key, in any state.
     fn person_cancels(&mut self) -> bool {
         let can_hear = |who: &usize| self.incarnations[*who].is_alive() && self.deferred(*who).is_none();
         let found: Vec<usize> = (0..self.incarnations.len()).filter(can_hear).collect();
@@ -230,7 +234,7 @@ impl World {
         self.watch(&key, || format!("incarnation {who} is told to cancel {}", run.workflow));
         self.stats.cancelled += 1;
         self.history.cancelled.insert((run.entity.clone(), key.clone(), run.workflow.clone()));
-        self.core_hears(who, Input::Cancel { workflow: run.workflow, entity: run.entity, key });
+        self.deliver_to_core(who, Input::Cancel { workflow: run.workflow, entity: run.entity, key });
         true
     }
 }

@@ -1,30 +1,31 @@
-//! The nodes: members and cores hear something, and what they want done is sent on its way.
+//! The nodes: delivers inputs to members and cores, and carries out their effects.
 
 use honeyflow_engine::{
     core::{Effect, Input},
     shell::evaluate,
 };
 use honeyflow_hive::member;
-use honeyflow_invariant::{Breach, exclusion::Held};
+use honeyflow_invariant::{Breach, exclusion::HeldTerm};
 use honeyflow_store::Request;
 
 use super::{
     World,
-    database::{Asked, Ends},
+    database::{CallEnd, StoreCall},
     queue::Happening,
 };
 use crate::{
     fault::{AGAIN, Fault},
-    node::{Incarnation, Life},
+    node::{Incarnation, LifeState},
     options::{MILLI, SECOND},
 };
 
-/// Every so many inputs of a core it is asked where its runs are.
+/// After this many inputs a core is asked where its runs are.
 const LOOK_EVERY: u64 = 64;
 
 impl World {
     pub(super) fn start(&mut self, node: usize) {
-        let runs = |one: &Incarnation| one.node == node && one.life == Life::Running && one.cut_off_until <= self.now;
+        let runs =
+            |one: &Incarnation| one.node == node && one.life == LifeState::Running && one.cut_off_until <= self.now;
         if self.incarnations.iter().any(runs) {
             return;
         }
@@ -37,19 +38,19 @@ impl World {
         }
         for store in 0..self.stores.len() {
             let (source, count) = (["shop", "depot"][store].into(), u32::from(self.stores[store].shards));
-            self.member_hears(who, store, member::Input::Shards { source, count, pinned_only: false });
+            self.deliver_to_member(who, store, member::Input::Shards { source, count, pinned_only: false });
             let identity = self.incarnations[who].identity(self.options.seed);
-            self.member_hears(who, store, member::Input::Identity(identity));
+            self.deliver_to_member(who, store, member::Input::Identity(identity));
         }
         if self.options.plan.holds > 0 {
             self.after(SECOND, Happening::Looks { who });
         }
     }
 
-    pub(super) fn dies(&mut self, who: usize) {
+    pub(super) fn kill(&mut self, who: usize) {
         let incarnation = &mut self.incarnations[who];
         if incarnation.is_alive() {
-            incarnation.life = Life::Dead;
+            incarnation.life = LifeState::Dead;
             let missed = incarnation.pauses_before_write.take();
             self.stats.stale_answers += incarnation.core.status().stale_answers;
             self.history.gone(incarnation.number, &self.shapes);
@@ -73,11 +74,11 @@ impl World {
         }
         for store in 0..self.stores.len() {
             if self.incarnations[who].is_alive() {
-                self.member_hears(who, store, member::Input::Tick);
+                self.deliver_to_member(who, store, member::Input::Tick);
             }
         }
         if self.incarnations[who].is_alive() {
-            self.core_hears(who, Input::Tick);
+            self.deliver_to_core(who, Input::Tick);
         }
     }
 
@@ -93,7 +94,7 @@ impl World {
         }
     }
 
-    pub(super) fn member_hears(&mut self, who: usize, store: usize, input: member::Input) {
+    pub(super) fn deliver_to_member(&mut self, who: usize, store: usize, input: member::Input) {
         let now = self.incarnations[who].local(self.now);
         let mut effects = std::mem::take(&mut self.member_effects);
         self.incarnations[who].members[store].step(input, now, &mut effects);
@@ -105,19 +106,19 @@ impl World {
                 }
                 member::Effect::Identify => {
                     let identity = self.incarnations[who].identity(self.options.seed);
-                    self.tell(who, store, member::Input::Identity(identity));
+                    self.send_to_member(who, store, member::Input::Identity(identity));
                 }
                 member::Effect::Granted(term) => {
-                    // every database has a hive of its own, with leases of the same names
+                    // Every database has its own hive, with leases of the same names.
                     let (lease, epoch) = (format!("{store}: {}", term.lease()), term.epoch());
                     self.note(epoch.0);
                     let holder = self.incarnations[who].number;
-                    self.history.held.push(Held { lease, epoch, holder });
-                    // a queen writes nothing here
+                    self.history.held.push(HeldTerm { lease, epoch, holder });
+                    // A queen writes nothing here.
                     if term.lease().starts_with("shard/") {
                         self.incarnations[who].leases.insert(term.lease().clone());
                     }
-                    self.core_hears(who, Input::Granted(term));
+                    self.deliver_to_core(who, Input::Granted(term));
                 }
                 member::Effect::Lost { lease, .. } => {
                     let incarnation = &mut self.incarnations[who];
@@ -125,13 +126,13 @@ impl World {
                     if incarnation.leases.is_empty() && incarnation.pauses_before_write.take().is_some() {
                         self.after(AGAIN, Happening::Strikes(Fault::Pause));
                     }
-                    self.core_hears(who, Input::Lost { lease });
+                    self.deliver_to_core(who, Input::Lost { lease });
                 }
-                member::Effect::Leave { held, .. } => self.core_hears(who, Input::Leave(held)),
+                member::Effect::Leave { held, .. } => self.deliver_to_core(who, Input::Leave(held)),
                 member::Effect::Trust(until) => {
                     for source in 0..self.options.sources() {
                         if self.store_of(source) == store {
-                            self.core_hears(who, Input::Trust { source, until });
+                            self.deliver_to_core(who, Input::Trust { source, until });
                         }
                     }
                 }
@@ -139,7 +140,7 @@ impl World {
                     self.incarnations[who].left += 1;
                 }
                 member::Effect::Refused(_) | member::Effect::Left => {
-                    self.dies(who);
+                    self.kill(who);
                     let node = self.incarnations[who].node;
                     let wait = self.random.between(50 * MILLI, SECOND);
                     self.after(wait, Happening::Restarts { node });
@@ -151,7 +152,7 @@ impl World {
         self.rearm(who);
     }
 
-    pub(super) fn core_hears(&mut self, who: usize, input: Input) {
+    pub(super) fn deliver_to_core(&mut self, who: usize, input: Input) {
         let now = self.incarnations[who].local(self.now);
         if let Input::Pause { workflow, paused } = &input {
             self.incarnations[who].hold(workflow, *paused);
@@ -183,7 +184,7 @@ impl World {
         self.rearm(who);
     }
 
-    /// Asks every core where its runs are.
+    /// Reads from every core where its runs are.
     pub(super) fn look_everywhere(&mut self) {
         for incarnation in self.incarnations.iter().filter(|one| one.is_alive()) {
             self.history.look(&incarnation.core, incarnation.number);
@@ -194,11 +195,13 @@ impl World {
     fn carry_out(&mut self, who: usize, effect: Effect) {
         let (asked, request) = match effect {
             Effect::Recover { source, shard, recovery } => {
-                (Asked::Recover(source, recovery), Request::Recover { shard })
+                (StoreCall::Recover(source, recovery), Request::Recover { shard })
             }
-            Effect::Poll { source, poll, request } => (Asked::Poll(source, poll), Request::Poll(request)),
-            Effect::Write { source, write, request } => (Asked::Write(source, write), Request::Write(request)),
-            Effect::Look { source, look, wanted } => (Asked::Look(source, look), Request::Signals(wanted)),
+            Effect::Poll { source, poll, request } => (StoreCall::Poll(source, poll), Request::Poll(request)),
+            Effect::Write { source, write, request } => (StoreCall::Write(source, write), Request::Write(request)),
+            Effect::LookUpSignals { source, lookup, wanted } => {
+                (StoreCall::Look(source, lookup), Request::Signals(wanted))
+            }
             Effect::Give { worker, batch, work, .. } => {
                 let workflow = super::workers::workflow_of(&work);
                 if self.incarnations[who].holds(&workflow) {
@@ -211,30 +214,30 @@ impl World {
             Effect::Take { limit, take, permits } => return self.take(who, limit, take, permits),
             Effect::GiveBack { permits, .. } => return self.given_back(who, permits),
             Effect::Mint { source, lease, floor } => {
-                return self.tell(who, self.store_of(source), member::Input::Mint { lease, floor });
+                return self.send_to_member(who, self.store_of(source), member::Input::Mint { lease, floor });
             }
             Effect::Left(held) => {
                 self.incarnations[who].leases.remove(&held.lease);
                 let store = self.shapes.plan.sources.iter().find(|source| source.lease == held.lease);
-                return self.tell(who, store.map_or(0, |source| source.port), member::Input::Left(held));
+                return self.send_to_member(who, store.map_or(0, |source| source.port), member::Input::Left(held));
             }
             Effect::Drained => {
-                return (0..self.stores.len()).for_each(|store| self.tell(who, store, member::Input::Leave));
+                return (0..self.stores.len()).for_each(|store| self.send_to_member(who, store, member::Input::Leave));
             }
-            Effect::Judge { judge, items, .. } => {
-                let input = Input::Judged { judge, results: items.iter().map(evaluate::judge).collect() };
+            Effect::CheckEvents { check, items, .. } => {
+                let input = Input::EventsChecked { check, results: items.iter().map(evaluate::check_event).collect() };
                 let wait = 1 + self.random.below(self.options.steps.latency_us);
                 return self.after(wait, Happening::Hears { who, input });
             }
             Effect::Cancel { .. } | Effect::Withdraw { .. } | Effect::Alarm { .. } => return,
         };
         let (mut there, back, mut ends) = self.travel();
-        if let (Asked::Write(..), Some(pause)) = (asked, self.incarnations[who].pauses_before_write) {
+        if let (StoreCall::Write(..), Some(pause)) = (asked, self.incarnations[who].pauses_before_write) {
             self.incarnations[who].pauses_before_write = None;
             if self.has_peer(who) {
                 self.incarnations[who].paused_until = self.now + pause;
                 there += pause;
-                ends = Ends::Well;
+                ends = CallEnd::Well;
                 let since = self.history.held.len();
                 self.after(pause, Happening::Wakes { who, since });
             } else {
@@ -244,13 +247,13 @@ impl World {
         self.after(there, Happening::StoreArrives { who, asked, request, ends, back });
     }
 
-    /// The member has a thread of its own: it hears a moment later.
-    pub(super) fn tell(&mut self, who: usize, store: usize, input: member::Input) {
+    /// Sends an input to the member. The member has its own thread, so it receives the input a moment later.
+    pub(super) fn send_to_member(&mut self, who: usize, store: usize, input: member::Input) {
         self.after(1, Happening::Tells { who, store, input });
     }
 
-    /// Pauses that people have asked for are told to the core, again and again.
-    pub(super) fn looks(&mut self, who: usize) {
+    /// Reports the pauses that operators have requested to the core, repeatedly.
+    pub(super) fn report_pauses(&mut self, who: usize) {
         if !self.incarnations[who].is_alive() {
             return;
         }
@@ -260,7 +263,7 @@ impl World {
         }
         for workflow in self.shapes.plan.clone().workflows.iter().map(|workflow| workflow.name.clone()) {
             let paused = self.stores.iter().flat_map(|store| &store.paused).any(|pause| *pause.name == *workflow);
-            self.core_hears(who, Input::Pause { workflow, paused });
+            self.deliver_to_core(who, Input::Pause { workflow, paused });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One bucket of permits for all nodes, and an account for each: what goes out under a limit was permitted before.
+//! One bucket of permits for all nodes, and an account for each node: all limited work must have its permits first.
 
 use honeyflow_engine::core::{
     Input,
@@ -10,14 +10,14 @@ use honeyflow_invariant::Breach;
 use super::{World, queue::Happening};
 use crate::options::{MILLI, SECOND};
 
-/// Permits that may come at once, as a part of a second's worth.
+/// The burst is this fraction of a second's permits.
 const PART_OF_SECOND: u64 = 5;
 
 #[derive(Default)]
 pub(super) struct Bucket {
     left: u64,
     filled_at: u64,
-    /// Of a permit, in microseconds times permits a second.
+    /// The fraction of a permit that remains, in microseconds times permits a second.
     rest: u64,
 }
 
@@ -34,7 +34,7 @@ impl World {
     pub(super) fn take(&mut self, who: usize, limit: Name, take: TakeId, wanted: u64) {
         let per_second = self.options.permits;
         self.bucket.fill(per_second, self.now);
-        // Sometimes there are fewer than there could be: others draw, too.
+        // Sometimes there are fewer permits than possible, as if other services drew too.
         let most = if self.random.one_in(3) { 1 } else { wanted };
         let permits = self.bucket.left.min(most);
         self.bucket.left -= permits;

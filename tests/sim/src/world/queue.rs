@@ -1,4 +1,4 @@
-//! Time: one queue of things that will happen, in the order of time and then of their making.
+//! Time: one queue of future events, ordered by time and then by creation.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use honeyflow_hive::{contract, member};
 use honeyflow_runtime::Failure;
 use honeyflow_store::Request;
 
-use super::{World, database::Asked, database::Ends, workers::Answer};
+use super::{World, database::CallEnd, database::StoreCall, workers::Answer};
 use crate::{fault::Fault, workload::Transaction};
 
 pub(super) enum Happening {
     Tick {
         who: usize,
     },
-    /// A request arrives at the database; the answer travels back for `back`.
+    /// A request arrives at the database; the answer takes `back` to return.
     HiveArrives {
         who: usize,
         store: usize,
         call: u64,
         request: contract::Request,
-        ends: Ends,
+        ends: CallEnd,
         back: u64,
     },
     HiveAnswers {
@@ -31,16 +31,16 @@ pub(super) enum Happening {
     },
     StoreArrives {
         who: usize,
-        asked: Asked,
+        asked: StoreCall,
         request: Request,
-        ends: Ends,
+        ends: CallEnd,
         back: u64,
     },
     Hears {
         who: usize,
         input: Input,
     },
-    /// The core tells the member.
+    /// The core sends an input to the member.
     Tells {
         who: usize,
         store: usize,
@@ -63,20 +63,20 @@ pub(super) enum Happening {
         node: usize,
     },
     Migrated,
-    /// A broken step works again, if it still is the broken one.
+    /// The broken step works again.
     Mended,
-    /// Pauses that people have asked for are looked at.
+    /// A node reads the pauses that operators have requested.
     Looks {
         who: usize,
     },
-    /// A paused workflow goes on.
+    /// A paused workflow continues.
     Resumes {
         workflow: usize,
     },
     Kills {
         who: usize,
     },
-    /// A pause is over; `since` is how many grants there were before.
+    /// A pause is over; `since` is the number of grants before it.
     Wakes {
         who: usize,
         since: usize,
@@ -112,7 +112,7 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    /// Into the hash of the history.
+    /// Adds a value to the hash of the history.
     pub(super) fn note(&mut self, value: u64) {
         self.trace = (self.trace.rotate_left(5) ^ value).wrapping_mul(0x517C_C1B7_2722_0A95);
     }
@@ -128,7 +128,7 @@ impl World {
                 if let Some(wait) = self.deferred(who) {
                     self.after(wait, Happening::HiveAnswers { who, store, call, result });
                 } else if self.incarnations[who].is_alive() {
-                    self.member_hears(who, store, member::Input::Answer { call, result });
+                    self.deliver_to_member(who, store, member::Input::Answer { call, result });
                 }
             }
             Happening::StoreArrives { who, asked, request, ends, back } => {
@@ -138,32 +138,32 @@ impl World {
                 if let Some(wait) = self.deferred(who) {
                     self.after(wait, Happening::Hears { who, input });
                 } else if self.incarnations[who].is_alive() {
-                    self.core_hears(who, input);
+                    self.deliver_to_core(who, input);
                 }
             }
             Happening::Tells { who, store, input } => {
                 if let Some(wait) = self.deferred(who) {
                     self.after(wait, Happening::Tells { who, store, input });
                 } else if self.incarnations[who].is_alive() {
-                    self.member_hears(who, store, input);
+                    self.deliver_to_member(who, store, input);
                 }
             }
             Happening::Works { who, worker, batch, work, answer } => self.works(who, worker, batch, work, answer),
             Happening::NewWorker { who } => self.new_worker(who),
-            Happening::Begins => self.begins(),
-            Happening::Commits(transaction) => self.commits(transaction),
-            Happening::Strikes(fault) => self.strikes(fault),
+            Happening::Begins => self.begin_transactions(),
+            Happening::Commits(transaction) => self.commit_transaction(transaction),
+            Happening::Strikes(fault) => self.apply_fault(fault),
             Happening::Restarts { node } => self.start(node),
             Happening::Migrated => self.migrated(),
-            Happening::Mended => self.mended(),
-            Happening::Looks { who } => self.looks(who),
-            Happening::Resumes { workflow } => self.resumes(workflow),
-            Happening::Kills { who } => self.dies(who),
-            Happening::Wakes { who, since } => self.wakes(who, since),
+            Happening::Mended => self.repair_step(),
+            Happening::Looks { who } => self.report_pauses(who),
+            Happening::Resumes { workflow } => self.resume_workflow(workflow),
+            Happening::Kills { who } => self.kill(who),
+            Happening::Wakes { who, since } => self.end_pause(who, since),
         }
     }
 
-    /// How long a paused node hears nothing.
+    /// How long a paused node still receives nothing.
     pub(super) fn deferred(&self, who: usize) -> Option<u64> {
         self.incarnations[who].paused_until.checked_sub(self.now).filter(|wait| *wait > 0)
     }

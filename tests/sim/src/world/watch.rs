@@ -1,8 +1,8 @@
-//! For whoever looks for a bug: everything that happens to one key, on stderr.
+//! A debugging aid: prints everything that happens to one key on stderr.
 
 use honeyflow_store::{Op, Request};
 
-use super::{World, database::Ends};
+use super::{World, database::CallEnd};
 
 impl World {
     pub(super) fn watch(&self, key: &str, what: impl FnOnce() -> String) {
@@ -11,7 +11,7 @@ impl World {
         }
     }
 
-    pub(super) fn watch_request(&self, who: usize, store: usize, request: &Request, ends: Ends) {
+    pub(super) fn watch_request(&self, who: usize, store: usize, request: &Request, ends: CallEnd) {
         let Some(key) = self.watched.as_deref() else { return };
         let store = &self.stores[store];
         if let Request::Recover { .. } = request {
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    pub(super) fn watch_polled(&self, polled: &honeyflow_store::Polled) {
+    pub(super) fn watch_polled(&self, polled: &honeyflow_store::PollReply) {
         if let Some(key) = self.watched.as_deref() {
             for event in polled.events.iter().filter(|event| &*event.key == key) {
                 self.watch(key, || format!("event {} is read", event.id));

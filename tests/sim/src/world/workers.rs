@@ -1,5 +1,4 @@
-//! Workers: what they are given happens a little later; they answer late, twice, in part or never, and some batches are
-//! their end.
+//! Workers: they execute a batch a little later; they answer late, twice, partly or never, and some batches kill them.
 
 use honeyflow_engine::{
     core::{BatchId, Input, WorkerId, input::Work, plan::SourceId},
@@ -8,7 +7,7 @@ use honeyflow_engine::{
 use honeyflow_event::Name;
 use honeyflow_invariant::Breach;
 use honeyflow_step::{Batch, Outcome};
-use honeyflow_store::Settled;
+use honeyflow_store::RunKey;
 use honeyflow_workflow::{Checkpoint, StepId};
 
 use super::{World, queue::Happening};
@@ -16,7 +15,7 @@ use crate::{
     model_store::shard_of,
     node::Worker,
     options::{MILLI, SECOND},
-    steps::{Executed, Surroundings},
+    steps::{BatchResult, Surroundings},
     workload::store_of,
 };
 
@@ -63,14 +62,14 @@ impl World {
             self.after(wait, Happening::Works { who, worker, batch, work, answer });
             return;
         }
-        // of a dead worker or node, half of what it had begun still arrives at its target
+        // Half of the work that a dead worker or node had begun still reaches its target.
         let alive = self.incarnations[who].is_alive() && self.incarnations[who].workers.contains_key(&worker);
         if !alive && batch.is_multiple_of(2) {
             return;
         }
         let input = match work {
             Work::Evaluate { graph, step, items } => {
-                Input::Evaluated { batch, results: evaluate::all(&graph, step, &items) }
+                Input::Evaluated { batch, results: evaluate::evaluate_all(&graph, step, &items) }
             }
             Work::Execute { workflow, step, batch: work } => {
                 let workflow = self.shapes.number(workflow);
@@ -98,9 +97,9 @@ impl World {
                     });
                 }
                 match executed {
-                    Executed::Outcomes(outcomes) => Input::Outcomes { batch, outcomes },
-                    Executed::Died if alive => return self.worker_dies_of(who, worker, batch),
-                    Executed::Died => return,
+                    BatchResult::Outcomes(outcomes) => Input::Outcomes { batch, outcomes },
+                    BatchResult::Died if alive => return self.worker_dies_of(who, worker, batch),
+                    BatchResult::Died => return,
                 }
             }
         };
@@ -110,7 +109,7 @@ impl World {
         self.answer(who, input, answer);
     }
 
-    /// What was journaled before the node took the shard over is not done once more.
+    /// Records a breach if a step runs again though its checkpoint was stored before the node took over the shard.
     fn note_repeats(&mut self, who: usize, workflow: usize, step: StepId, work: &Batch) {
         let graph = &self.shapes.workflows[workflow].graph;
         if graph[step].checkpoint != Checkpoint::Always {
@@ -127,7 +126,7 @@ impl World {
                 .position(|source| source.port == store_of(&item.entity) && source.shard == shard);
             let source = SourceId::try_from(planned.unwrap_or(0)).unwrap_or(0);
             let Some(recovered_at) = self.incarnations[who].recovered_at.get(&source) else { continue };
-            let run = Settled {
+            let run = RunKey {
                 tenant: item.event.tenant.clone(),
                 entity: item.entity.clone(),
                 key: item.key.clone(),
@@ -142,7 +141,8 @@ impl World {
 
     fn answer(&mut self, who: usize, mut input: Input, answer: Answer) {
         if let (Input::Outcomes { outcomes, .. }, true) = (&mut input, answer.partial) {
-            // a lone item that is not answered for is a bad answer, and charged: only larger batches are cut
+            // A missing answer for a single item is a bad answer and counts as an attempt, so only larger batches are
+            // cut.
             if outcomes.len() > 1 {
                 outcomes.pop();
             }
@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-/// The second answer of a worker that answers twice says something else.
+/// The second answer of a worker that answers twice, which differs from the first.
 fn reordered(outcomes: &[Outcome]) -> Vec<Outcome> {
     outcomes.iter().rev().cloned().collect()
 }

@@ -1,12 +1,12 @@
-//! The model database keeps the contract that real backends keep (RL-27). What only people ask for, fan-out pages and
-//! idempotency keys of the door are not modelled: no core sends them in a simulation. Its hive is the memory backend's,
-//! which runs the hive's suite itself.
+//! The model database keeps the contract that real backends keep (RL-27). Requests of operators, fan-out pages and
+//! idempotency keys of the event endpoint are not modelled: no core sends them in a simulation. Its hive is the memory
+//! backend's, which runs the hive's suite itself.
 
 mod store {
     use std::sync::Arc;
 
     use futures_util::future::ready;
-    use honeyflow_conformance::store::{Harness, Raw};
+    use honeyflow_conformance::store::{Harness, RawRow};
     use honeyflow_event::{Event, EventId, Kind, PRIORITY_DEFAULT};
     use honeyflow_sim::{model_store::ModelStore, port::ModelPort};
 
@@ -26,7 +26,7 @@ mod store {
         }
     }
 
-    fn insert(port: &ModelPort, raw: Raw) -> EventId {
+    fn insert(port: &ModelPort, raw: RawRow) -> EventId {
         let mut model = port.model();
         let store_ms = ModelStore::clock_ms(model.0);
         let store = &mut model.1;
@@ -58,27 +58,27 @@ mod store {
         ob_36_rows_up_to_the_position_are_not_read_again
         ob_36_the_newest_come_last_and_only_once
         ob_37_a_sweep_finds_an_id_below_the_position
-        ob_37_a_sweep_leaves_out_what_is_known
+        ob_37_a_sweep_skips_known_ids
         rows_that_are_passed_over_stay_where_they_are
-        a_poll_says_how_far_it_has_looked
+        a_poll_returns_how_far_it_has_looked
         ob_18_a_delayed_row_is_not_polled_before_it_is_due
         ob_18_a_due_row_is_polled_below_the_position
         an_oversized_row_is_named_and_not_read
         ob_44_settle_deletes_exactly_the_rows_named
-        ob_44_rows_that_are_gone_are_done
+        ob_44_missing_rows_count_as_settled
         ob_44_one_refused_write_leaves_others_alone
         ob_47_charges_are_recovered_and_cleared_by_success
-        wf_80_checkpoints_are_recovered_with_what_they_cover
+        wf_80_checkpoints_are_recovered_with_their_rows
         wf_33_emitted_events_are_stored_once
-        wf_80_a_wait_is_followed_by_its_end
-        wf_35_a_signal_is_found_by_name_and_key_until_it_runs_out
-        wf_35_a_signal_is_kept_once
-        wf_35_a_stale_owner_keeps_no_signal
+        wf_80_the_end_of_a_wait_replaces_the_wait
+        wf_35_a_signal_is_found_by_name_and_key_until_it_expires
+        wf_35_a_signal_is_stored_once
+        wf_35_a_stale_owner_stores_no_signal
         a_replaced_row_is_replaced_once
         append_stores_events_as_they_are
-        ob_18_what_is_done_is_not_run_again_under_its_dedupe
+        ob_18_a_finished_event_is_not_run_again_under_its_dedupe_key
         wf_20_equal_content_keeps_its_version
-        wf_20_those_who_put_at_once_agree
-        wf_21_what_has_begun_finds_its_definition
+        wf_20_concurrent_puts_agree
+        wf_21_a_begun_run_finds_its_definition
     }
 }

@@ -1,4 +1,4 @@
-//! Hives on a simulated clock: seeds, planted bugs, and defects that others have had.
+//! Hives on a simulated clock: seeds, planted bugs, and defects that other systems had.
 
 mod defects;
 #[cfg(feature = "planted")]

@@ -2,14 +2,14 @@
 
 #[cfg(feature = "planted")]
 use honeyflow_sim::limit::load::Load;
-use honeyflow_sim::limit::{SCENARIOS, Scenario, run, scenario::Turn};
+use honeyflow_sim::limit::{SCENARIOS, Scenario, run, scenario::Disturbance};
 
-/// HV-87, HI-7: no window admits too much, and what is admitted is nearly all that one central bucket would.
+/// HV-87, HI-7: no window admits too much, and the nodes admit nearly as much as one central bucket would.
 #[test]
 fn hv_87_every_scenario_keeps_to_the_limit_and_near_a_central_bucket() {
     for scenario in SCENARIOS {
-        let seconds = if scenario.turn == Turn::None { 60 } else { 120 };
-        // Over so short a time; 98.5 and 350 over 200 s.
+        let seconds = if scenario.turn == Disturbance::None { 60 } else { 120 };
+        // These bounds are for a short run; over 200 s they are 98.5 and 350.
         let (share_min, calls_max) = match scenario.name {
             "zipf" => (0.978, 400.0),
             _ => (scenario.share_min, scenario.calls_max),
@@ -26,7 +26,7 @@ fn hv_87_every_scenario_keeps_to_the_limit_and_near_a_central_bucket() {
     }
 }
 
-/// HV-63: seconds that are booked and not used are not booked for long, however often more is asked for than there is.
+/// HV-63: nodes do not keep reserving permits that they do not use, even if the demand often exceeds the limit.
 #[test]
 fn hv_63_bursts_above_the_limit_are_not_starved_by_bookings() {
     let bursts = SCENARIOS.iter().find(|scenario| scenario.name == "bursts").expect("it is there");
@@ -35,7 +35,8 @@ fn hv_63_bursts_above_the_limit_are_not_starved_by_bookings() {
     assert!(figures.share() >= 0.85, "share {:.4}", figures.share());
 }
 
-/// HV-63: two nodes that trade places with others every ten seconds leave nothing booked behind that the next ones miss.
+/// HV-63: when the load moves to another pair of nodes every ten seconds, no reservations of the old pair starve the
+/// new one.
 #[test]
 fn hv_63_load_that_moves_is_not_starved_by_what_was_booked_before() {
     let pair = SCENARIOS.iter().find(|scenario| scenario.name == "hot-pair").expect("it is there");
@@ -45,7 +46,7 @@ fn hv_63_load_that_moves_is_not_starved_by_what_was_booked_before() {
     }
 }
 
-/// HV-91: a hot limit costs the store little, however much is asked for.
+/// HV-91: a hot limit costs the store few operations, independent of the demand.
 #[test]
 fn hv_91_operations_stay_few() {
     let even = SCENARIOS.iter().find(|scenario| scenario.name == "even").expect("it is there");
@@ -64,7 +65,7 @@ fn a_seed_is_one_history() {
     assert_ne!(first.requests, run(zipf, 1_000, 10, 8).requests);
 }
 
-/// HV-86: a batch that does not die is seen.
+/// HV-86: a batch that does not expire locally is found.
 #[cfg(feature = "planted")]
 #[test]
 fn hv_86_a_batch_without_local_death_is_found() {
@@ -80,7 +81,7 @@ fn hv_86_a_batch_without_local_death_is_found() {
     assert!(found(Some("batch-lives-on")) > 0);
 }
 
-/// HV-86, HV-63: what keeps bookings within the limit, left out one by one.
+/// HV-86, HV-63: each planted bug leaves out one rule that keeps reservations within the limit.
 #[cfg(feature = "planted")]
 #[test]
 fn hv_86_bookings_that_are_not_kept_to_are_found() {

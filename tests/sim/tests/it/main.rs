@@ -4,6 +4,6 @@
 mod bugs;
 mod conformance;
 mod hive;
+mod limit_faults;
 mod limits;
 mod seeds;
-mod trouble;

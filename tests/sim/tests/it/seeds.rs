@@ -1,4 +1,4 @@
-//! Seeds: a thousand fresh ones, those that once failed, and one that fails on purpose.
+//! Seeds: a thousand new ones, those that once failed, and one that fails on purpose.
 
 use honeyflow_invariant::Breach;
 use honeyflow_sim::{
@@ -8,7 +8,7 @@ use honeyflow_sim::{
     run, world,
 };
 
-/// Seeds that once found something, with what it was. They run for ever.
+/// Seeds that once found a bug, with a description of it. They always run.
 const FAILED_ONCE: &[(u64, &str)] = &[
     (1, "a wake-up that leads nowhere; a batch with a wrong count parked as a whole"),
     (6, "rows of a key overtook the ones that its checkpoints cover, and an event was emitted twice"),
@@ -31,9 +31,9 @@ fn assert_good(failed: &[Outcome]) {
     assert!(failed.is_empty(), "{}", shown.join("\n"));
 }
 
-/// RL-33, RL-42, WF-171. Owners die between lease and use (F01), are cut off (F05), get no answers (F06, F17) or late ones
-/// (F18); transactions hold low ids (F23), clocks differ (F31), events come twice (F32), in any order (F33) and poisoned
-/// (F34); rows are deleted and made anew (F64).
+/// RL-33, RL-42, WF-171. Owners die between lease and use (F01), are cut off (F05), get no answers (F06, F17) or late
+/// ones (F18); transactions hold low ids (F23), clocks differ (F31), events come twice (F32), in any order (F33) and
+/// poisoned (F34); rows are deleted and created again (F64).
 #[test]
 fn rl_33_a_thousand_seeds_hold() {
     let report = play(1, 1000, 5, |_| {});
@@ -45,7 +45,8 @@ fn rl_33_a_thousand_seeds_hold() {
     assert!(total.stale_refused > 100 && total.fenced > 100 && total.late_commits > 1000, "{report}");
 }
 
-/// RL-16, F41: deletes that a sink forgets later than any write can be late do no harm; forgotten at once they do (PB-28).
+/// RL-16, F41: a sink may forget a delete after the time by which a write can be late; forgetting it at once does harm
+/// (PB-28).
 #[test]
 fn rl_16_sinks_may_forget_deletes_after_a_while() {
     for seed in 8000..8030 {
@@ -56,7 +57,7 @@ fn rl_16_sinks_may_forget_deletes_after_a_while() {
     }
 }
 
-/// RL-36: the same faults under the work of either generator.
+/// RL-36: the rules hold under the same faults with each of the two generators.
 #[test]
 fn rl_36_both_generators_hold() {
     for seed in 8100..8120 {

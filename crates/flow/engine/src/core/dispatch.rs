@@ -1,5 +1,5 @@
-//! Who holds what. A batch is one step of one workflow; it lives until it is answered, taken back at its deadline, or
-//! its worker is lost, and only a live batch can be answered.
+//! Gives batches to workers and remembers which worker holds which. A batch is one step of one workflow; it lives until
+//! the worker answers it, it is taken back at its deadline, or the worker is lost. Only a live batch can be answered.
 
 use std::sync::Arc;
 
@@ -7,44 +7,45 @@ use hashbrown::HashMap;
 use honeyflow_event::{Document, Event};
 use honeyflow_runtime::Moment;
 use honeyflow_step::{Batch, Context, Item};
-use honeyflow_workflow::{Role, StepId, graph::Sees};
+use honeyflow_workflow::{Role, StepId, graph::ContextReads};
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::{
     Core,
     fact::Fact,
-    input::{BatchId, Effect, ToEvaluate, Work, WorkerId},
+    input::{BatchId, Effect, EvaluationItem, Work, WorkerId},
     outcome::Cause,
     plan::{EXPRESSION, KindId},
-    ready::{Queue, Ready, must_evaluate},
-    run::{Life, RunState},
-    timer::{Timer, Waiting},
+    ready::{Queue, ReadyItem, must_evaluate},
+    run::{RunPhase, RunState},
+    timer::{Timer, WaitingStep},
 };
 use crate::slots::Slot;
 
-/// Added to a step's own time-out before its batch is taken back: the worker should notice first.
+/// Added to a step's time-out before its batch is taken back, so that the worker notices the time-out first.
 const DEADLINE_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Expressions are answered within half of that, whatever they do; a worker that is lost is found by it.
+/// The time-out for evaluating an `event.wait`. The evaluator answers within half of it even if an expression hangs;
+/// it is exceeded only if the worker is lost.
 const WAIT_EVALUATION: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[derive(Default)]
 pub(crate) struct Dispatch {
     pub workers: HashMap<WorkerId, Worker>,
-    pub batches: HashMap<BatchId, Held>,
-    /// Batches that were taken back and whose answers count all the same: a planted bug, else empty.
-    pub buried: HashMap<BatchId, Held>,
-    /// The trial under way.
+    pub batches: HashMap<BatchId, HeldBatch>,
+    /// Batches that were taken back and whose answers still count: a planted bug, else empty.
+    pub taken_back: HashMap<BatchId, HeldBatch>,
+    /// The batch of the trial under way.
     trial: Option<BatchId>,
     next: BatchId,
-    scratch: Vec<Ready>,
+    scratch: Vec<ReadyItem>,
 }
 
 pub(crate) struct Worker {
-    /// Batches it can still take, by kind.
+    /// The number of further batches that it can take, by kind.
     pub room: Vec<u32>,
-    /// Batches it takes at once, by kind.
+    /// The number of batches that it takes at once, by kind.
     pub offered: Vec<u32>,
 }
 
@@ -54,32 +55,32 @@ impl Worker {
     }
 }
 
-/// A batch in a worker's hands.
+/// A batch that a worker holds.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct HeldBatch {
     pub batch: BatchId,
     pub worker: WorkerId,
     pub queue: usize,
     pub kind: KindId,
     pub items: Vec<HeldItem>,
     pub given_at: Moment,
-    /// One suspect, alone: if its worker dies again, it was this one.
+    /// The batch has one suspect alone: if its worker dies too, this item is the cause.
     pub trial: bool,
-    /// Batches that the step had finished by then.
+    /// The number of batches that the step had finished when this one was given out.
     pub finished_before: u64,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct HeldItem {
     pub run: Slot,
-    /// What this attempt carries; the run may have drawn another since.
+    /// The stamp that this attempt carries; the run may have drawn another since.
     pub stamp: honeyflow_event::Stamp,
     pub index: u32,
     pub attempt: u32,
 }
 
 impl Dispatch {
-    pub fn hello(&mut self, worker: WorkerId, room: &[(KindId, u32)], kinds: usize) {
+    pub fn add_worker(&mut self, worker: WorkerId, room: &[(KindId, u32)], kinds: usize) {
         let mut by_kind = vec![0; kinds];
         for (kind, batches) in room {
             by_kind[*kind as usize] = *batches;
@@ -87,19 +88,19 @@ impl Dispatch {
         self.workers.insert(worker, Worker { offered: by_kind.clone(), room: by_kind });
     }
 
-    /// A planted bug: whoever answers answers for whatever looks like what it had.
-    pub fn like(&self, batch: BatchId, items: usize) -> BatchId {
+    /// A planted bug: an answer to a batch that is gone counts for another batch of the same size.
+    pub fn similar_batch(&self, batch: BatchId, items: usize) -> BatchId {
         let other = self.batches.iter().filter(|(_, held)| held.items.len() == items).map(|(id, _)| *id).min();
         if self.batches.contains_key(&batch) { batch } else { other.unwrap_or(batch) }
     }
 
-    /// Whether a suspect may be tried alone: one at a time.
-    pub fn may_try(&self) -> bool {
+    /// Whether a suspect may be tried alone; only one trial runs at a time.
+    pub fn can_start_trial(&self) -> bool {
         self.trial.is_none()
     }
 
-    /// The batch ends; its worker has room again.
-    pub fn close(&mut self, batch: BatchId) -> Option<Held> {
+    /// Ends the batch, so that its worker has room again.
+    pub fn close(&mut self, batch: BatchId) -> Option<HeldBatch> {
         let held = self.batches.remove(&batch)?;
         if self.trial == Some(batch) {
             self.trial = None;
@@ -112,11 +113,11 @@ impl Dispatch {
 }
 
 impl Core {
-    /// Steps have become ready: queued, or, in a run whose row is gone, passed.
+    /// Queues steps that have become ready; in a run whose row is gone, steps that need the row are passed over.
     pub(crate) fn make_ready(&mut self, slot: Slot, steps: &mut Vec<StepId>) {
         let Some(run) = self.runs.get_mut(slot) else { return };
         let graph = run.plan.graph.clone();
-        // Lists that an earlier owner has made.
+        // Steps whose `for-each` list an earlier owner has stored.
         let mut listed: SmallVec<[StepId; 4]> = SmallVec::new();
         while let Some(step) = steps.pop() {
             if run.run.passes(&graph, step) {
@@ -134,7 +135,12 @@ impl Core {
             let evaluate =
                 must_evaluate(definition) && !evaluated && (definition.on_missing_run || !run.run.is_missing());
             let queue = self.ready.queue(run.workflow, step, evaluate);
-            self.ready.push(queue, run.level, Ready { run: slot, index: 0, since: self.now, level: run.level }, false);
+            self.ready.push(
+                queue,
+                run.level,
+                ReadyItem { run: slot, index: 0, since: self.now, level: run.level },
+                false,
+            );
         }
         for step in listed {
             self.start_instances(slot, step);
@@ -142,15 +148,15 @@ impl Core {
         self.conclude_if_ended(slot);
     }
 
-    /// A step of a run comes back: after a wait, or because its worker handed it back.
-    pub(crate) fn enqueue(&mut self, waiting: Waiting, front: bool) {
-        let Waiting { run: slot, step, index } = waiting;
+    /// Puts a step of a run back into its queue: after a delay, or because its workflow was stopped.
+    pub(crate) fn enqueue(&mut self, waiting: WaitingStep, front: bool) {
+        let WaitingStep { run: slot, step, index } = waiting;
         let Some(run) = self.runs.get(slot) else { return };
         let definition = &run.plan.graph.steps[step as usize];
         let evaluated = index > 0 || run.find_extra(step, index).is_some_and(|extra| extra.evaluated);
         let evaluate = must_evaluate(definition) && !evaluated && (definition.on_missing_run || !run.run.is_missing());
         let queue = self.ready.queue(run.workflow, step, evaluate);
-        self.ready.push(queue, run.level, Ready { run: slot, index, since: self.now, level: run.level }, front);
+        self.ready.push(queue, run.level, ReadyItem { run: slot, index, since: self.now, level: run.level }, front);
     }
 
     pub(crate) fn dispatch_all(&mut self, effects: &mut Vec<Effect>) {
@@ -170,10 +176,10 @@ impl Core {
         }
     }
 
-    /// One batch of a kind to a worker; false if there is nothing to give.
+    /// Gives one batch of a kind to a worker; false if there is nothing to give.
     fn give_one(&mut self, worker: WorkerId, kind: KindId, effects: &mut Vec<Effect>) -> bool {
-        let (gates, budgets, limited) = (&self.gates, &self.budgets, &self.limited);
-        let (plan, now, may_try) = (&self.plan, self.now, self.dispatch.may_try());
+        let (gates, budgets, limited) = (&self.gates, &self.budgets, &self.limits);
+        let (plan, now, may_try) = (&self.plan, self.now, self.dispatch.can_start_trial());
         let passes = |queue: &Queue| gates.passes(queue, now) && budgets.admits(plan, queue);
         let allowed = |queue: &Queue| if passes(queue) { limited.allowed(queue) } else { 0 };
         let Some((at, level)) = self.ready.pick(kind, now, may_try, allowed) else {
@@ -184,7 +190,7 @@ impl Core {
         let queue = &mut self.ready.queues[at];
         let (workflow, step) = (queue.workflow, queue.step);
         let mut trial = false;
-        let permitted = self.limited.allowed(queue);
+        let permitted = self.limits.allowed(queue);
         if let Some(group) = queue.take_suspects(may_try, permitted) {
             trial = group.len() == 1;
             entries.extend(group);
@@ -192,7 +198,7 @@ impl Core {
             let max = (queue.batch_now as usize).min(self.gates.allowed(queue)).min(permitted);
             queue.take(level, max, &mut entries);
         }
-        self.ready.served(at, level, entries.len());
+        self.ready.note_served(at, level, entries.len());
         let given = self.give(worker, kind, (at, workflow, step), (&entries, trial), effects);
         self.dispatch.scratch = entries;
         given
@@ -203,11 +209,11 @@ impl Core {
         worker: WorkerId,
         kind: KindId,
         (queue, workflow, step): (usize, usize, StepId),
-        (entries, trial): (&[Ready], bool),
+        (entries, trial): (&[ReadyItem], bool),
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Some(plan) = entries.iter().find_map(|ready| self.runs.get(ready.run)).map(|run| run.plan.clone()) else {
-            // Nothing but entries of runs that are gone: the queue is shorter now, look again.
+            // All entries were of runs that are gone. The queue is shorter now: try again.
             return true;
         };
         let definition = &plan.graph.steps[step as usize];
@@ -216,7 +222,8 @@ impl Core {
         let mut to_evaluate = Vec::new();
         let mut first = 0;
         for ready in entries {
-            let Some(run) = self.runs.get(ready.run).filter(|run| run.life == Life::Open && run.level == ready.level)
+            let Some(run) =
+                self.runs.get(ready.run).filter(|run| run.phase == RunPhase::Open && run.level == ready.level)
             else {
                 continue;
             };
@@ -251,7 +258,7 @@ impl Core {
             held.push(HeldItem { run: ready.run, stamp: run.stamp, index: ready.index, attempt: run.attempt });
         }
         if held.is_empty() {
-            // The queue is shorter now: look again.
+            // The queue is shorter now: try again.
             return true;
         }
         self.dispatch.next += 1;
@@ -259,15 +266,15 @@ impl Core {
         if let Some(worker) = self.dispatch.workers.get_mut(&worker) {
             worker.room[kind as usize] -= 1;
         }
-        let under = self.limited.used(&self.ready.queues[queue], held.len());
-        if let Some(look_at) = self.gates.given(&self.ready.queues[queue], held.len(), self.now) {
+        let permits = self.limits.use_permits(&self.ready.queues[queue], held.len());
+        if let Some(look_at) = self.gates.on_given(&self.ready.queues[queue], held.len(), self.now) {
             self.timers.set(look_at, Timer::Gate);
         }
         if kind != EXPRESSION {
             self.budgets.earn(self.ready.queues[queue].target, first);
         }
-        self.counters.given(held.len());
-        // That of a wait is the wait's own: it goes out only to be evaluated.
+        self.counters.count_given(held.len());
+        // The time-out of a wait step is the length of its wait; here the step is only evaluated.
         let timeout = if definition.role == Role::Wait { WAIT_EVALUATION } else { definition.timeout };
         self.timers.set(self.now.after(timeout + DEADLINE_GRACE), Timer::Batch(batch));
         if trial {
@@ -277,7 +284,7 @@ impl Core {
         let given_at = self.now;
         self.dispatch
             .batches
-            .insert(batch, Held { batch, worker, queue, kind, items: held, given_at, trial, finished_before });
+            .insert(batch, HeldBatch { batch, worker, queue, kind, items: held, given_at, trial, finished_before });
         let work = if kind == EXPRESSION {
             Work::Evaluate { graph: plan.graph.clone(), step, items: to_evaluate }
         } else {
@@ -289,17 +296,17 @@ impl Core {
                 let Some(run) = self.runs.get(ready.run) else { continue };
                 let op = honeyflow_store::Op::Settle { events: self.row_ids(run), runs: Vec::new() };
                 let source = run.source;
-                self.push_op(source, op, super::settle::After::Nothing);
+                self.push_op(source, op, super::settle::OnCommit::Nothing);
             }
         }
-        effects.push(Effect::Give { worker, batch, kind, work, under });
+        effects.push(Effect::Give { worker, batch, kind, work, permits });
         true
     }
 
-    fn item(&mut self, ready: &Ready, step: StepId, stamp: honeyflow_event::Stamp) -> Item {
+    fn item(&mut self, ready: &ReadyItem, step: StepId, stamp: honeyflow_event::Stamp) -> Item {
         let run = self.runs.get(ready.run).expect("looked up by the caller");
         let event = self.newest_event(run);
-        let input = input_of(run, step, ready.index, &event);
+        let input = step_input(run, step, ready.index, &event);
         let context = self.context_of(run, step, ready.index);
         let (entity, attempt) = (run.entity.clone(), run.attempt + 1);
         let key = self.keys.get(run.key).key.clone();
@@ -313,11 +320,11 @@ impl Core {
         Item { entity, key, stamp, event, input, context, phase: 0, index: ready.index, attempt }
     }
 
-    /// What the step's own expressions name; nearly always nothing.
+    /// Returns the values that the step's own expressions name; in most steps there are none.
     fn context_of(&self, run: &RunState, step: StepId, index: u32) -> Option<Arc<Context>> {
         let graph = &run.plan.graph;
         let sees = &graph.steps[step as usize].sees;
-        if *sees == Sees::default() {
+        if *sees == ContextReads::default() {
             return None;
         }
         let each = run.extras.as_ref().and_then(|extras| extras.instances.iter().find(|each| each.step == step));
@@ -329,22 +336,22 @@ impl Core {
         }))
     }
 
-    fn note_given(&mut self, ready: &Ready, step: StepId, event: honeyflow_event::EventId) {
+    fn note_given(&mut self, ready: &ReadyItem, step: StepId, event: honeyflow_event::EventId) {
         let Some(run) = self.runs.get(ready.run).filter(|_| self.facts.on) else { return };
         let newest = self.row_ids(run).into_iter().max().unwrap_or(event);
         let (run, index) = (run.number, ready.index);
         self.facts.note(|| Fact::Given { run, step, index, event, newest });
     }
 
-    fn to_evaluate(&self, slot: Slot, step: StepId) -> ToEvaluate {
+    fn to_evaluate(&self, slot: Slot, step: StepId) -> EvaluationItem {
         let run = self.runs.get(slot).expect("looked up by the caller");
         let event = self.newest_event(run);
         let run_name = self.run_name(run);
-        ToEvaluate { outputs: outputs(run), input: default_input(run, step, &event), event, run: run_name }
+        EvaluationItem { outputs: outputs(run), input: default_input(run, step, &event), event, run: run_name }
     }
 
-    /// Everything the worker held is given out again: at once, and apart from fresh items.
-    pub(crate) fn worker_lost(&mut self, worker: WorkerId) {
+    /// Queues all items of the lost worker again: at once, and apart from other items.
+    pub(crate) fn on_worker_lost(&mut self, worker: WorkerId) {
         self.dispatch.workers.remove(&worker);
         let mut lost: Vec<BatchId> =
             self.dispatch.batches.iter().filter(|(_, held)| held.worker == worker).map(|(id, _)| *id).collect();
@@ -358,13 +365,13 @@ impl Core {
     }
 }
 
-/// Of the steps that have ended, where anybody reads them.
+/// Returns the stored outputs of the run's steps: only outputs that another step or expression reads are stored.
 pub(crate) fn outputs(run: &RunState) -> Vec<(StepId, Document)> {
     run.plan.graph.ids().map(|id| (id, run.output(id))).filter(|(_, output)| output.is_some()).collect()
 }
 
-/// What a step gets to work on.
-fn input_of(run: &RunState, step: StepId, index: u32, event: &Arc<Event>) -> Document {
+/// Returns the input of a step.
+fn step_input(run: &RunState, step: StepId, index: u32, event: &Arc<Event>) -> Document {
     if run.run.is_missing() {
         return None;
     }
@@ -377,7 +384,8 @@ fn input_of(run: &RunState, step: StepId, index: u32, event: &Arc<Event>) -> Doc
     default_input(run, step, event)
 }
 
-/// The event for a root, the need's output for one need, `{need: output}` for several; a sink takes its first need's.
+/// Returns the input of a step without an `input` expression: the event for a root, the need's output for one need,
+/// `{need: output}` for several; a sink takes the output of its first need.
 fn default_input(run: &RunState, step: StepId, event: &Arc<Event>) -> Document {
     let graph = &run.plan.graph;
     let role = graph.steps[step as usize].role;

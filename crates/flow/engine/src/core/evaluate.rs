@@ -1,30 +1,32 @@
-//! What a step's expressions have given, before its dispatch: go, skip, one instance per element, sleep or emit.
+//! Handles the results of a step's expressions before its dispatch: go, skip, one instance per element, sleep, wait or
+//! emit.
 
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Key, Kind, Name, PRIORITY_DEFAULT, key::KEY_BYTES_MAX};
 use honeyflow_runtime::{Class, Failure};
-use honeyflow_store::{NewEvent, write::Checkpointed};
+use honeyflow_store::{NewEvent, write::CheckpointOutcome};
 use honeyflow_workflow::{End, Otherwise, Role};
 use serde_json::Value;
 
 use super::{
     Core,
-    input::{BatchId, Effect, Evaluated},
+    input::{BatchId, Effect, Evaluation},
     outcome::Cause,
-    ready::Ready,
-    run::Life,
-    settle::After,
-    timer::{Timer, Waiting},
+    ready::ReadyItem,
+    run::RunPhase,
+    settle::OnCommit,
+    timer::{Timer, WaitingStep},
 };
+use crate::codes;
 
-/// Events of one step: they are stored in one transaction.
+/// The most events that one step may emit: they are stored in one transaction.
 const EMITTED_MAX: usize = 1_000;
-/// Before expressions are evaluated that were not reached in time.
-const AGAIN: Duration = Duration::from_millis(200);
+/// The wait before an expression that was not reached in time is evaluated again.
+const EVALUATE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 impl Core {
-    pub(crate) fn evaluated(&mut self, batch: BatchId, results: Vec<Evaluated>, effects: &mut Vec<Effect>) {
+    pub(crate) fn on_evaluated(&mut self, batch: BatchId, results: Vec<Evaluation>, effects: &mut Vec<Effect>) {
         let Some(held) = self.close_batch(batch) else {
             self.counters.stale_answers += 1;
             return;
@@ -38,47 +40,47 @@ impl Core {
         for (item, result) in held.items.iter().zip(results) {
             let Some(run) = self.runs.get_mut(item.run) else { continue };
             run.leased -= 1;
-            let waiting = Waiting { run: item.run, step, index: item.index };
-            if run.life != Life::Open {
-                self.came_back(waiting, item.attempt, None);
+            let waiting = WaitingStep { run: item.run, step, index: item.index };
+            if run.phase != RunPhase::Open {
+                self.on_attempt_ended(waiting, item.attempt, None);
                 continue;
             }
             match result {
-                Evaluated::Failed(failure) if failure.class == Class::Fatal => {
+                Evaluation::Failed(failure) if failure.class == Class::Fatal => {
                     let until = self.stop_workflow(workflow, failure, effects);
                     self.timers.set(until, Timer::Gate);
                     self.enqueue(waiting, true);
                 }
-                Evaluated::Failed(failure) if failure.class != Class::Reject => {
-                    self.timers.set(self.now.after(AGAIN), Timer::Cohort(vec![waiting]));
+                Evaluation::Failed(failure) if failure.class != Class::Reject => {
+                    self.timers.set(self.now.after(EVALUATE_AGAIN_AFTER), Timer::Cohort(vec![waiting]));
                 }
-                result => self.decided(waiting, item.attempt, result),
+                result => self.on_decided(waiting, item.attempt, result),
             }
         }
     }
 
-    fn decided(&mut self, waiting: Waiting, attempt: u32, result: Evaluated) {
-        let Waiting { run: slot, step, index } = waiting;
+    fn on_decided(&mut self, waiting: WaitingStep, attempt: u32, result: Evaluation) {
+        let WaitingStep { run: slot, step, index } = waiting;
         let Some(run) = self.runs.get_mut(slot) else { return };
         let definition = run.plan.graph.steps[step as usize].clone();
         let level = run.level;
         match result {
-            Evaluated::Go(input) => {
+            Evaluation::Go(input) => {
                 let extra = run.extra(step, index);
                 (extra.evaluated, extra.input) = (true, Some(input));
                 let queue = self.ready.queue(run.workflow, step, false);
-                self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
+                self.ready.push(queue, level, ReadyItem { run: slot, index, since: self.now, level }, false);
             }
-            Evaluated::Skip if definition.role == Role::Sink && definition.otherwise == Otherwise::Delete => {
+            Evaluation::Skip if definition.role == Role::Sink && definition.otherwise == Otherwise::Delete => {
                 let extra = run.extra(step, index);
                 (extra.evaluated, extra.input) = (true, Some(None));
                 let queue = self.ready.queue(run.workflow, step, false);
-                self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
+                self.ready.push(queue, level, ReadyItem { run: slot, index, since: self.now, level }, false);
             }
-            Evaluated::Skip => self.finish(waiting, End::Skipped, None),
-            Evaluated::Each { inputs, items } => self.begin_each(waiting, attempt, inputs, items),
-            Evaluated::Failed(failure) => self.fail(waiting, failure),
-            Evaluated::Sleep(millis) => {
+            Evaluation::Skip => self.finish(waiting, End::Skipped, None),
+            Evaluation::Each { inputs, items } => self.begin_for_each(waiting, attempt, inputs, items),
+            Evaluation::Failed(failure) => self.fail(waiting, failure),
+            Evaluation::Sleep(millis) => {
                 run.extra(step, index).evaluated = true;
                 let source = &self.sources[run.source as usize];
                 let local_ms = i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
@@ -91,25 +93,25 @@ impl Core {
                     self.checkpoint(
                         waiting,
                         attempt,
-                        Checkpointed::Until(until),
+                        CheckpointOutcome::Until(until),
                         Vec::new(),
-                        After::Sleeping(waiting, at),
+                        OnCommit::Sleeping(waiting, at),
                     );
                 }
             }
-            Evaluated::Wait { millis, key } => self.begin_wait(waiting, attempt, millis, key.as_ref()),
-            Evaluated::Emit(values) => self.emit(waiting, attempt, &values),
+            Evaluation::Wait { millis, key } => self.begin_wait(waiting, attempt, millis, key.as_ref()),
+            Evaluation::Emit(values) => self.emit(waiting, attempt, &values),
         }
     }
 
-    /// Events are stored in the transaction of the step's own checkpoint; their ids make a repeat harmless.
-    fn emit(&mut self, waiting: Waiting, attempt: u32, values: &[Value]) {
+    /// Stores the events in the transaction of the step's own checkpoint; their dedupe ids make a repeat harmless.
+    fn emit(&mut self, waiting: WaitingStep, attempt: u32, values: &[Value]) {
         let Some(run) = self.runs.get(waiting.run) else { return };
         let event = self.newest_event(run);
-        let settled = self.settled(run);
+        let settled = self.run_identity(run);
         if values.len() > EMITTED_MAX {
             let message = format!("event.emit was given {} events, the limit is {EMITTED_MAX}", values.len());
-            self.fail(waiting, Failure::reject("too-many-events", message));
+            self.fail(waiting, Failure::reject(codes::TOO_MANY_EVENTS, message));
             return;
         }
         let payload_bytes_max = self.plan.sources[run.source as usize].payload_bytes_max;
@@ -123,24 +125,25 @@ impl Core {
             };
             let (Some(entity), Some(key)) = (text("entity").filter(|entity| !entity.is_empty()), key) else {
                 let message = "event.emit needs `entity` and `key` (text or number) in each event";
-                self.fail(waiting, Failure::reject("bad-event", message));
+                self.fail(waiting, Failure::reject(codes::BAD_EVENT, message));
                 return;
             };
-            // No database of ours keeps it whole, and a write that it refuses would be tried for ever.
+            // Not every database stores a NUL character, and a write that the database refuses would be retried for
+            // ever.
             if [entity, &*key].iter().any(|text| text.contains('\0')) {
                 let message = format!("the entity or key of event {number} contains a NUL character");
-                self.fail(waiting, Failure::reject("bad-event", message));
+                self.fail(waiting, Failure::reject(codes::BAD_EVENT, message));
                 return;
             }
             let payload: Option<Arc<str>> = value.get("payload").map(|payload| payload.to_string().into());
             let bytes = payload.as_ref().map_or(0, |payload| payload.len());
-            // Whoever reads it would park it: better the one who wrote it.
+            // Its reader would park it; it is better to fail the step that writes it.
             let (code, what, bytes, max) = if key.len() > KEY_BYTES_MAX {
-                ("key-too-long", "key", key.len(), KEY_BYTES_MAX as u64)
+                (codes::KEY_TOO_LONG, "key", key.len(), KEY_BYTES_MAX as u64)
             } else if entity.len() > KEY_BYTES_MAX {
-                ("bad-event", "entity", entity.len(), KEY_BYTES_MAX as u64)
+                (codes::BAD_EVENT, "entity", entity.len(), KEY_BYTES_MAX as u64)
             } else {
-                ("payload-too-large", "payload", bytes, payload_bytes_max)
+                (codes::PAYLOAD_TOO_LARGE, "payload", bytes, payload_bytes_max)
             };
             if bytes as u64 > max {
                 let message = format!("the {what} of event {number} has {bytes} bytes, the limit is {max}");
@@ -166,7 +169,7 @@ impl Core {
                 payload,
             });
         }
-        let after = After::Finished(waiting, None);
-        self.checkpoint(waiting, attempt, Checkpointed::Done(None), events, after);
+        let after = OnCommit::Finished(waiting, None);
+        self.checkpoint(waiting, attempt, CheckpointOutcome::Done(None), events, after);
     }
 }

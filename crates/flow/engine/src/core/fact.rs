@@ -1,4 +1,5 @@
-//! What the core has done, for whoever checks it: off unless asked for, and then taken after every input.
+//! A trace of what the core has done, for the simulator's and the tests' checks. It is off by default; when on, the
+//! checker takes the facts after every input.
 
 use honeyflow_event::{EventId, Key, Name};
 use honeyflow_workflow::{State, StepId};
@@ -7,7 +8,7 @@ use super::{Core, plan::SourceId, run::RunState};
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Fact {
-    /// A run holds its key from here.
+    /// A run begins to hold its key.
     Opened {
         run: u64,
         source: SourceId,
@@ -17,7 +18,7 @@ pub enum Fact {
         version: u32,
         exclusive: bool,
     },
-    /// It goes on where an earlier owner stopped, by this version; and by which it began.
+    /// The run continues where an earlier owner stopped, by `version`; it began by version `began`.
     Resumed {
         run: u64,
         began: u32,
@@ -27,7 +28,7 @@ pub enum Fact {
         run: u64,
         step: StepId,
     },
-    /// An attempt went out under `event`; `newest` is the newest of its run's rows.
+    /// An attempt was given out with `event`; `newest` is the newest of its run's rows.
     Given {
         run: u64,
         step: StepId,
@@ -35,7 +36,7 @@ pub enum Fact {
         event: EventId,
         newest: EventId,
     },
-    /// The step ended as a whole.
+    /// The step has ended, with all its instances.
     Ended {
         run: u64,
         step: StepId,
@@ -46,7 +47,7 @@ pub enum Fact {
         succeeded: bool,
         states: Vec<State>,
     },
-    /// The key is free, or the run is forgotten.
+    /// The key is free, or the run was dropped.
     Closed {
         run: u64,
     },
@@ -73,7 +74,7 @@ impl Facts {
 }
 
 impl Core {
-    /// From now on everything is noted.
+    /// Switches the trace on.
     pub fn note_facts(&mut self) {
         self.facts.on = true;
     }
@@ -82,7 +83,7 @@ impl Core {
         into.append(&mut self.facts.taken);
     }
 
-    /// (runs, rows) in memory.
+    /// Returns the number of runs and of rows in memory.
     pub fn in_memory(&self) -> (usize, usize) {
         (self.runs.len(), self.rows.len())
     }

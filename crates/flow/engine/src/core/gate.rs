@@ -1,8 +1,8 @@
-//! Why something may not be given out now: a breaker, a pause, a stopped workflow, a target that said when to come
-//! back. It is also the answer to "why does it wait".
+//! Gates: whether steps of a workflow or target may be given out now. A gate is closed by an open breaker, a pause, a
+//! stopped workflow, or a target that said when to come back. The reason is also the answer to "why does it wait".
 //!
-//! A breaker: passing → (≥ 20 outcomes in 30 s, half of them `Retry`, from ≥ 3 calls) → closed → after 1, 2, 4 … 10 s
-//! probing with 1, 2, 4 … items → passing, or closed again.
+//! A breaker: passing → (≥ 20 outcomes in 30 s, half of them `Retry`, from ≥ 3 calls) → open → after 1, 2, 4 … 10 s
+//! probing with 1, 2, 4 … items → passing, or open again.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ const OUTCOMES_MIN: u32 = 20;
 const CALLS_MIN: u32 = 3;
 /// A stopped workflow is tried again after this long.
 const STOPPED_FOR: Duration = Duration::from_secs(60);
-const CLOSED_FIRST: Duration = Duration::from_secs(1);
-const CLOSED_MAX: Duration = Duration::from_secs(10);
+const WAIT_FIRST: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Passing,
-    Closed {
+    Open {
         until: Moment,
     },
-    /// So many items may go, and so many are out.
+    /// Half open: `allowed` items may be out at once, `out` of them are.
     Probing {
         allowed: u32,
         out: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Breaker {
     fine: u32,
     failed: u32,
     failed_calls: u32,
-    closed_times: u32,
+    opened_times: u32,
     pub last_failure: Option<Failure>,
 }
 
@@ -55,7 +55,7 @@ impl Breaker {
             fine: 0,
             failed: 0,
             failed_calls: 0,
-            closed_times: 0,
+            opened_times: 0,
             last_failure: None,
         }
     }
@@ -63,7 +63,7 @@ impl Breaker {
     fn passes(&self, now: Moment) -> bool {
         match self.state {
             State::Passing => true,
-            State::Closed { until } => now >= until,
+            State::Open { until } => now >= until,
             State::Probing { allowed, out } => out < allowed,
         }
     }
@@ -71,28 +71,28 @@ impl Breaker {
     fn allowed(&self) -> usize {
         match self.state {
             State::Passing => usize::MAX,
-            State::Closed { .. } => 1,
+            State::Open { .. } => 1,
             State::Probing { allowed, out } => (allowed - out).max(1) as usize,
         }
     }
 
-    fn given(&mut self, count: usize) {
+    fn on_given(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         match &mut self.state {
             State::Passing => {}
-            State::Closed { .. } => self.state = State::Probing { allowed: 1, out: count },
+            State::Open { .. } => self.state = State::Probing { allowed: 1, out: count },
             State::Probing { out, .. } => *out = out.saturating_add(count),
         }
     }
 
-    /// A batch is over, answered or not: a probe that was lost must not keep the door shut for ever.
-    fn returned(&mut self, count: usize) {
+    /// A batch has ended, answered or not: a lost probe must not block the target for ever.
+    fn on_returned(&mut self, count: usize) {
         if let State::Probing { out, .. } = &mut self.state {
             *out = out.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
-    /// What one call has brought. Returns when the breaker has closed, and until when.
+    /// Counts the outcomes of one call. If the breaker opens, returns until when.
     fn record(&mut self, fine: u32, failed: u32, now: Moment, random: u64) -> Option<Moment> {
         if now.since(self.window_from) > WINDOW {
             (self.window_from, self.fine, self.failed, self.failed_calls) = (now, 0, 0, 0);
@@ -103,7 +103,7 @@ impl Breaker {
         match self.state {
             State::Probing { allowed, out } => {
                 if failed * 2 >= fine + failed && failed > 0 {
-                    return Some(self.close(now, random));
+                    return Some(self.open(now, random));
                 }
                 if fine == 0 {
                     return None;
@@ -118,18 +118,18 @@ impl Breaker {
             State::Passing => {
                 let outcomes = self.fine + self.failed;
                 let closes = outcomes >= OUTCOMES_MIN && self.failed * 2 >= outcomes && self.failed_calls >= CALLS_MIN;
-                closes.then(|| self.close(now, random))
+                closes.then(|| self.open(now, random))
             }
-            State::Closed { .. } => None,
+            State::Open { .. } => None,
         }
     }
 
-    fn close(&mut self, now: Moment, random: u64) -> Moment {
-        let wait = CLOSED_FIRST.saturating_mul(1 << self.closed_times.min(8)).min(CLOSED_MAX);
-        self.closed_times += 1;
+    fn open(&mut self, now: Moment, random: u64) -> Moment {
+        let wait = WAIT_FIRST.saturating_mul(1 << self.opened_times.min(8)).min(WAIT_MAX);
+        self.opened_times += 1;
         let jitter = Duration::from_millis(random % 200);
         let until = now.after(wait + jitter);
-        self.state = State::Closed { until };
+        self.state = State::Open { until };
         (self.fine, self.failed, self.failed_calls) = (0, 0, 0);
         until
     }
@@ -143,20 +143,20 @@ pub(crate) struct Gates {
 
 struct WorkflowGate {
     paused: bool,
-    fatal: Option<Stopped>,
+    fatal: Option<StoppedWorkflow>,
     storm: Storm,
     parked_from: Moment,
     parked: u32,
 }
 
-/// A bug or bad configuration. It is looked at again now and then: whatever was missing may be there.
-struct Stopped {
+/// A workflow that was stopped by a bug or bad configuration. It is tried again every 60 s: the cause may be gone.
+struct StoppedWorkflow {
     failure: Failure,
     until: Moment,
 }
 
-/// Too many keys due for parking: something common is wrong, so parking is slowed, never stopped. While it lasts runs
-/// begin one by one; what has begun goes on.
+/// Too many runs of a workflow are due for parking: they probably have a common cause, so parking is slowed, never
+/// stopped. While it lasts, runs begin one by one; runs that have begun continue.
 #[derive(Clone, Default, Debug)]
 struct Storm {
     until: Option<Moment>,
@@ -169,7 +169,7 @@ impl Storm {
     }
 
     fn close(&mut self, now: Moment, random: u64) -> Moment {
-        let wait = CLOSED_FIRST.saturating_mul(1 << self.times.min(8)).min(CLOSED_MAX);
+        let wait = WAIT_FIRST.saturating_mul(1 << self.times.min(8)).min(WAIT_MAX);
         self.times += 1;
         let until = now.after(wait + Duration::from_millis(random % 200));
         self.until = Some(until);
@@ -178,14 +178,14 @@ impl Storm {
 }
 
 impl WorkflowGate {
-    fn runs(&self, now: Moment) -> bool {
+    fn is_running(&self, now: Moment) -> bool {
         self.fatal.as_ref().is_none_or(|stopped| now >= stopped.until)
     }
 }
 
-/// Why a workflow or target lets nothing pass.
+/// The reason why a workflow, target or limit lets no step pass.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Closed {
+pub struct ClosedGate {
     pub name: Name,
     pub reason: &'static str,
     pub detail: String,
@@ -213,7 +213,7 @@ impl Gates {
     pub fn passes(&self, queue: &Queue, now: Moment) -> bool {
         let workflow = &self.workflows[queue.workflow];
         !workflow.paused
-            && workflow.runs(now)
+            && workflow.is_running(now)
             && (!queue.begins || workflow.storm.passes(now))
             && (queue.kind == super::plan::EXPRESSION || self.targets[queue.target as usize].passes(now))
     }
@@ -226,21 +226,21 @@ impl Gates {
         storm.min(self.targets[queue.target as usize].allowed())
     }
 
-    /// Returns when to look again, if that was the one run that may begin for now.
-    pub fn given(&mut self, queue: &Queue, count: usize, now: Moment) -> Option<Moment> {
+    /// Notes a batch that was given out. If it used the one run that a storm allows, returns when the next may begin.
+    pub fn on_given(&mut self, queue: &Queue, count: usize, now: Moment) -> Option<Moment> {
         if queue.kind != super::plan::EXPRESSION {
-            self.targets[queue.target as usize].given(count);
+            self.targets[queue.target as usize].on_given(count);
         }
         let storm = &mut self.workflows[queue.workflow].storm;
         storm.until.as_mut().filter(|_| queue.begins).map(|until| {
-            *until = now.after(CLOSED_FIRST);
+            *until = now.after(WAIT_FIRST);
             *until
         })
     }
 
-    /// The batch is over, however it ended.
-    pub fn returned(&mut self, target: TargetId, count: usize) {
-        self.targets[target as usize].returned(count);
+    /// The batch has ended, with or without an answer.
+    pub fn on_returned(&mut self, target: TargetId, count: usize) {
+        self.targets[target as usize].on_returned(count);
     }
 
     pub fn record(&mut self, target: TargetId, fine: u32, failed: u32, now: Moment, random: u64) -> Option<Moment> {
@@ -251,19 +251,19 @@ impl Gates {
         self.targets[target as usize].last_failure = Some(failure.clone());
     }
 
-    /// It lets everything pass: neither left alone nor probed.
+    /// Whether the breaker lets everything pass: it is neither open nor probing.
     pub fn is_passing(&self, target: TargetId) -> bool {
         self.targets[target as usize].state == State::Passing
     }
 
-    /// 429: closed until the target said.
-    pub fn close_until(&mut self, target: TargetId, until: Moment) {
+    /// Opens the breaker until the time that the target gave, for example with a 429.
+    pub fn open_until(&mut self, target: TargetId, until: Moment) {
         let breaker = &mut self.targets[target as usize];
         let until = match breaker.state {
-            State::Closed { until: before } => before.max(until),
+            State::Open { until: before } => before.max(until),
             _ => until,
         };
-        breaker.state = State::Closed { until };
+        breaker.state = State::Open { until };
     }
 
     pub fn pause(&mut self, workflow: &str, paused: bool) {
@@ -274,23 +274,24 @@ impl Gates {
         }
     }
 
-    /// Until when, and whether that is news.
+    /// Stops the workflow. Returns until when, and whether it was running before.
     pub fn stop(&mut self, workflow: usize, failure: Failure, now: Moment) -> (Moment, bool) {
         let until = now.after(STOPPED_FOR);
-        let before = self.workflows[workflow].fatal.replace(Stopped { failure, until });
+        let before = self.workflows[workflow].fatal.replace(StoppedWorkflow { failure, until });
         (until, before.is_none())
     }
 
     pub fn is_stopped(&self, workflow: usize, now: Moment) -> bool {
-        !self.workflows[workflow].runs(now)
+        !self.workflows[workflow].is_running(now)
     }
 
     pub fn clear_fatal(&mut self) {
         self.workflows.iter_mut().for_each(|workflow| workflow.fatal = None);
     }
 
-    /// A run of the workflow is due for parking. Returns when that was one too many.
-    pub fn parking(&mut self, workflow: usize, max_per_minute: u32, now: Moment, random: u64) -> Option<Moment> {
+    /// Counts a run of the workflow that is due for parking. If it was one too many, returns until when runs are
+    /// slowed.
+    pub fn on_park(&mut self, workflow: usize, max_per_minute: u32, now: Moment, random: u64) -> Option<Moment> {
         let gate = &mut self.workflows[workflow];
         if now.since(gate.parked_from) > Duration::from_secs(60) {
             (gate.parked_from, gate.parked) = (now, 0);
@@ -299,8 +300,8 @@ impl Gates {
         (gate.parked > max_per_minute).then(|| gate.storm.close(now, random))
     }
 
-    /// A run of the workflow has succeeded: if it was a probe, the storm is over.
-    pub fn succeeded(&mut self, workflow: usize) {
+    /// A run of the workflow has succeeded: a storm is over.
+    pub fn on_success(&mut self, workflow: usize) {
         let gate = &mut self.workflows[workflow];
         gate.fatal = None;
         if gate.storm.until.is_some() {
@@ -312,12 +313,12 @@ impl Gates {
     pub fn is_gated(&self, workflow: usize, targets: &[TargetId], now: Moment) -> bool {
         let gate = &self.workflows[workflow];
         gate.paused
-            || !gate.runs(now)
+            || !gate.is_running(now)
             || !gate.storm.passes(now)
-            || targets.iter().any(|target| matches!(self.targets[*target as usize].state, State::Closed { .. }))
+            || targets.iter().any(|target| matches!(self.targets[*target as usize].state, State::Open { .. }))
     }
 
-    /// Why a step waits, if a gate is the reason.
+    /// Returns the reason why a step waits, if a gate is closed for it.
     pub fn reason(
         &self,
         workflow: usize,
@@ -329,7 +330,7 @@ impl Gates {
         let gate = &self.workflows[workflow];
         if gate.paused {
             Some("paused")
-        } else if !gate.runs(now) {
+        } else if !gate.is_running(now) {
             Some("fatal")
         } else if begins && !gate.storm.passes(now) {
             Some("storm")
@@ -340,10 +341,10 @@ impl Gates {
         }
     }
 
-    pub fn closed(&self, plan: &Plan, now: Moment) -> Vec<Closed> {
+    pub fn closed_gates(&self, plan: &Plan, now: Moment) -> Vec<ClosedGate> {
         let mut closed = Vec::new();
         for ((gate, name), planned) in self.workflows.iter().zip(&self.names).zip(&plan.workflows) {
-            let mut say = |reason, detail| closed.push(Closed { name: name.clone(), reason, detail });
+            let mut say = |reason, detail| closed.push(ClosedGate { name: name.clone(), reason, detail });
             if let Some(stopped) = &gate.fatal {
                 say("fatal", stopped.failure.message.clone());
             }
@@ -355,10 +356,10 @@ impl Gates {
             }
         }
         for (breaker, name) in self.targets.iter().zip(&plan.targets) {
-            // Half open it lets some pass, perhaps all there are: that is no reason to wait.
+            // A half-open breaker lets some items pass, perhaps all there are: that is no reason to wait.
             if !breaker.passes(now) {
                 let detail = breaker.last_failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
-                closed.push(Closed { name: name.clone(), reason: "breaker", detail });
+                closed.push(ClosedGate { name: name.clone(), reason: "breaker", detail });
             }
         }
         closed
@@ -382,13 +383,13 @@ mod tests {
         assert_eq!(until, seconds(2));
         assert!(!breaker.passes(seconds(1)) && breaker.passes(seconds(2)));
         assert_eq!(breaker.allowed(), 1);
-        breaker.given(1);
+        breaker.on_given(1);
         assert!(!breaker.passes(seconds(2)), "one probe at a time");
         assert_eq!(breaker.record(0, 1, seconds(3), 0), Some(seconds(5)), "twice as long");
-        breaker.given(1);
+        breaker.on_given(1);
         for _ in 0..9 {
             let allowed = u32::try_from(breaker.allowed()).unwrap_or(1);
-            breaker.returned(1);
+            breaker.on_returned(1);
             assert_eq!(breaker.record(allowed, 0, seconds(6), 0), None);
         }
         assert_eq!(breaker.state, State::Passing);

@@ -1,13 +1,14 @@
-//! What the core hears and what it wants done. Effects that are store requests are sent as they are.
+//! The inputs that the core receives and the effects that it asks for. Effects that are store requests are sent
+//! unchanged.
 
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Document, Epoch, Event, Key, Name, Target};
-use honeyflow_hive::{Term, contract::Held};
+use honeyflow_hive::{Term, contract::HeldLease};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::Intake;
 use honeyflow_step::{Batch, Outcome};
-use honeyflow_store::{Poll, Recovered, Reply, Signal, Wanted, Write};
+use honeyflow_store::{Poll, RecoveredState, Reply, Signal, SignalQuery, Write};
 use honeyflow_workflow::{Graph, StepId, expression::run_value};
 use serde_json::Value;
 
@@ -16,8 +17,8 @@ use super::plan::{KindId, SourceId};
 pub type WorkerId = u32;
 pub type BatchId = u64;
 pub type WriteId = u64;
-pub type JudgeId = u64;
-pub type LookId = u64;
+pub type CheckId = u64;
+pub type LookupId = u64;
 pub type TakeId = u64;
 
 #[derive(Debug)]
@@ -27,9 +28,10 @@ pub enum Input {
     Lost {
         lease: Name,
     },
-    /// Another node should have this shard: nothing new is begun under it, and [`Effect::Left`] says when it is free.
-    Leave(Held),
-    /// The source's term is good until then; nothing fenced is begun after it.
+    /// The shard is to be transferred to another node: the core begins nothing new for it, and [`Effect::Left`] says
+    /// when it is free.
+    Leave(HeldLease),
+    /// The source's term is trusted until then; the core begins no fenced write after it.
     Trust {
         source: SourceId,
         until: Moment,
@@ -37,14 +39,14 @@ pub enum Input {
     Recovered {
         source: SourceId,
         recovery: u64,
-        result: Result<Recovered, Failure>,
+        result: Result<RecoveredState, Failure>,
     },
     Polled {
         source: SourceId,
         poll: u64,
         result: Result<Intake, Failure>,
     },
-    /// A worker offers room: so many batches of a kind at once.
+    /// A worker offers room: the number of batches of each kind that it takes at once.
     Hello {
         worker: WorkerId,
         room: Vec<(KindId, u32)>,
@@ -52,11 +54,11 @@ pub enum Input {
     WorkerLost {
         worker: WorkerId,
     },
-    /// A step did not end in time and was stopped.
+    /// A step exceeded its time-out and was stopped.
     TimedOut {
         batch: BatchId,
     },
-    /// A step panicked: the batch has no answer, the worker lives.
+    /// A step panicked or was stopped: the batch has no answer, the worker lives.
     Unanswered {
         batch: BatchId,
     },
@@ -67,24 +69,24 @@ pub enum Input {
     },
     Evaluated {
         batch: BatchId,
-        results: Vec<Evaluated>,
+        results: Vec<Evaluation>,
     },
-    /// Whether each of the events passes: one answer per question, in their order.
-    Judged {
-        judge: JudgeId,
+    /// Whether each of the events passes its check: one result per event, in the same order.
+    EventsChecked {
+        check: CheckId,
         results: Vec<Result<bool, Failure>>,
     },
-    /// What was kept for those who wait.
-    Found {
+    /// The stored signals for runs that wait for an event.
+    SignalsFound {
         source: SourceId,
-        look: LookId,
+        lookup: LookupId,
         result: Result<Vec<Vec<Signal>>, Failure>,
     },
     Written {
         write: WriteId,
         result: Result<Reply, Failure>,
     },
-    /// So many of the permits that were asked for are there; nothing more for as long as `wait` says.
+    /// The limit granted `permits` of those requested; with `wait`, it grants no more for that time.
     Permitted {
         limit: Name,
         take: TakeId,
@@ -95,13 +97,13 @@ pub enum Input {
         workflow: Name,
         paused: bool,
     },
-    /// A person ends a run.
+    /// A person cancels a run.
     Cancel {
         workflow: Name,
         entity: Name,
         key: Key,
     },
-    /// No new work; what is held ends or stays in the table.
+    /// Give out no new work; batches at workers end, all other events stay in the table.
     Drain,
 }
 
@@ -122,14 +124,14 @@ pub enum Effect {
         batch: BatchId,
         kind: KindId,
         work: Work,
-        under: Option<Under>,
+        permits: Option<BatchPermits>,
     },
-    /// The batch is taken back: whatever the worker still says of it is refused.
+    /// The batch is taken back: a later answer of the worker is refused.
     Cancel {
         worker: WorkerId,
         batch: BatchId,
     },
-    /// Nobody wants these items of the batch any more; `whole` if no other is left in it.
+    /// The runs of these items were cancelled; `whole` if no other item of the batch is still wanted.
     Withdraw {
         worker: WorkerId,
         batch: BatchId,
@@ -141,25 +143,27 @@ pub enum Effect {
         write: WriteId,
         request: Write,
     },
-    /// Answered soon and item by item, whatever the expressions do: no worker is needed for it.
-    Judge {
-        judge: JudgeId,
+    /// Evaluate an expression for each event. The shell answers soon and item by item, even if an expression hangs, and
+    /// needs no worker for it.
+    CheckEvents {
+        check: CheckId,
         workflow: usize,
-        items: Vec<ToJudge>,
+        items: Vec<EventCheck>,
     },
-    /// One at a time and source.
-    Look {
+    /// Read the stored signals for these waits; one request at a time per source.
+    LookUpSignals {
         source: SourceId,
-        look: LookId,
-        wanted: Vec<Wanted>,
+        lookup: LookupId,
+        wanted: Vec<SignalQuery>,
     },
-    /// Up to so many permits; answered once at least one is there, or none is for a while. One at a time and limit.
+    /// Take up to `permits` permits. The shell answers once it has at least one, or when none came for a while; one
+    /// request at a time per limit.
     Take {
         limit: Name,
         take: TakeId,
         permits: u64,
     },
-    /// Of those that were granted, these found nobody.
+    /// Give back granted permits that no step could use.
     GiveBack {
         limit: Name,
         take: TakeId,
@@ -170,9 +174,9 @@ pub enum Effect {
         lease: Name,
         floor: Epoch,
     },
-    /// What was under way under this epoch has ended; the lease may be handed over.
-    Left(Held),
-    /// Something a person should read, once.
+    /// All work under this epoch has ended; the lease may be transferred.
+    Left(HeldLease),
+    /// A message that a person should read, sent once.
     Alarm {
         code: &'static str,
         message: String,
@@ -180,11 +184,11 @@ pub enum Effect {
     Drained,
 }
 
-/// A batch that goes out with permits. Those that come back by themselves are its own until it has ended.
+/// The permits that a batch is given out with. Slots of a concurrency limit belong to the batch until it has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Under {
+pub struct BatchPermits {
     pub limit: Name,
-    /// By which they were granted.
+    /// The request that they were granted for.
     pub take: TakeId,
     pub permits: u64,
 }
@@ -192,20 +196,20 @@ pub struct Under {
 #[derive(Debug)]
 pub enum Work {
     Execute { workflow: usize, step: StepId, batch: Batch },
-    Evaluate { graph: Arc<Graph>, step: StepId, items: Vec<ToEvaluate> },
+    Evaluate { graph: Arc<Graph>, step: StepId, items: Vec<EvaluationItem> },
 }
 
-/// One run's step, before its dispatch: its `when`, `for-each` and `input`.
+/// A step of one run before its dispatch: its `when`, `for-each` and `input` are to be evaluated.
 #[derive(Debug)]
-pub struct ToEvaluate {
+pub struct EvaluationItem {
     pub event: Arc<Event>,
-    /// By step: outputs that are there.
+    /// The outputs of earlier steps, as far as they are stored.
     pub outputs: Vec<(StepId, Document)>,
     pub input: Document,
     pub run: RunName,
 }
 
-impl honeyflow_evaluate::Subject for ToEvaluate {
+impl honeyflow_evaluate::Subject for EvaluationItem {
     fn entity(&self) -> &Name {
         &self.run.entity
     }
@@ -215,7 +219,7 @@ impl honeyflow_evaluate::Subject for ToEvaluate {
     }
 }
 
-/// What expressions see of the run as `$run`.
+/// The value that expressions see as `$run`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunName {
     pub workflow: Name,
@@ -231,17 +235,17 @@ impl RunName {
     }
 }
 
-/// One arriving event, and what is asked of it.
+/// One arriving event, and the question to answer about it.
 #[derive(Clone, Debug)]
-pub struct ToJudge {
+pub struct EventCheck {
     pub graph: Arc<Graph>,
     pub event: Arc<Event>,
-    /// What it leads to.
+    /// The entity and key that the event leads to.
     pub target: Target,
-    pub asks: Asks,
+    pub question: CheckQuestion,
 }
 
-impl honeyflow_evaluate::Subject for ToJudge {
+impl honeyflow_evaluate::Subject for EventCheck {
     fn entity(&self) -> &Name {
         &self.target.entity
     }
@@ -252,19 +256,19 @@ impl honeyflow_evaluate::Subject for ToJudge {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub enum Asks {
-    /// Does it begin a run, by the `when` of its `on`?
+pub enum CheckQuestion {
+    /// Does the event begin a run, by the `when` of its `on`?
     Begins { source: Name },
-    /// Is it what the step waits for?
+    /// Is it the event that the step waits for?
     Matches { step: StepId, run: RunName, outputs: Vec<(StepId, Document)> },
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub enum Evaluated {
+pub enum Evaluation {
     Go(Document),
     /// `when` was false or null.
     Skip,
-    /// Inputs of the instances, and the elements that they stand for.
+    /// The inputs of the instances, and the elements that they were made from.
     Each {
         inputs: Vec<Document>,
         items: Vec<Document>,
@@ -272,7 +276,7 @@ pub enum Evaluated {
     Failed(Failure),
     /// `sleep`: milliseconds from now.
     Sleep(u64),
-    /// `event.wait`: so many milliseconds at most, for an event of this key, or of any.
+    /// `event.wait`: wait at most `millis` milliseconds for an event of this key; of any key if `None`.
     Wait {
         millis: u64,
         key: Option<Key>,

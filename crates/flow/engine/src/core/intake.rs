@@ -1,35 +1,37 @@
-//! Rows become obligations, obligations become runs. A row owes one run per (entity, key, workflow) it leads to.
+//! Turns polled rows into obligations, and obligations into runs. A row owes one run per (entity, key, workflow) that
+//! it leads to.
 
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Event, EventId, Kind, Name, Target};
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_source::{Intake, Leads, Taken};
+use honeyflow_source::{Intake, Leads, TakenEvent};
 use honeyflow_store::{
     Op,
-    write::{Checkpoint, Checkpointed, FanOut, OF_LIST, Settled},
+    write::{Checkpoint, CheckpointOutcome, FanOut, LIST_INDEX, RunKey},
 };
 use honeyflow_workflow::{End, Exclusion, Order, Role, Run, State};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Begun, Core, Row, deadline, each,
+    Core, EarlierRun, Row, deadline,
+    event_check::PendingCheck,
     fact::Fact,
+    for_each,
     input::Effect,
-    judge::Question,
-    key::Owed,
+    key::OwedRows,
     payload_bytes,
-    pin::Owes,
     plan::SourceId,
-    ready::{Ready, must_evaluate},
-    run::{Life, RunState},
-    settle::After,
-    timer::{Timer, Waiting},
+    ready::{ReadyItem, must_evaluate},
+    run::{RunPhase, RunState},
+    settle::OnCommit,
+    timer::{Timer, WaitingStep},
+    version_pin::Obligations,
 };
-use crate::slots::Slot;
+use crate::{codes, slots::Slot};
 
 impl Core {
-    pub(crate) fn polled(
+    pub(crate) fn on_polled(
         &mut self,
         source: SourceId,
         poll: u64,
@@ -40,30 +42,31 @@ impl Core {
         let random = self.random();
         let now = self.now;
         let state = &mut self.sources[source as usize];
-        if !state.poll.answered(poll) {
+        if !state.poll.accept_answer(poll) {
             return;
         }
         let intake = match result {
             Ok(intake) => intake,
             Err(failure) => {
                 state.lingering.clear();
-                state.poll.failed(now, &limits, random);
+                state.poll.on_failed(now, &limits, random);
                 self.counters.poll_failures += 1;
                 self.counters.note_store_failure(&failure);
                 return;
             }
         };
-        let is_new =
-            |taken: &&Taken| !state.known.contains_key(&taken.event.id) && !state.lingering.contains(&taken.event.id);
+        let is_new = |taken: &&TakenEvent| {
+            !state.in_flight.contains_key(&taken.event.id) && !state.lingering.contains(&taken.event.id)
+        };
         let found = intake.taken.iter().filter(is_new).count();
-        state.poll.harvested(&intake, found, now, &limits);
+        state.poll.on_polled(&intake, found, now, &limits);
         if state.schema_version.is_some_and(|before| before != intake.schema_version) {
-            // What was missing may be there now: tables come back at the end of a migration.
+            // Tables that were missing may exist now: at the end of a migration they come back.
             state.poll.held.clear();
             state.poll.rewind();
             self.gates.clear_fatal();
             effects.push(Effect::Alarm {
-                code: "schema-changed",
+                code: codes::alarm::SCHEMA_CHANGED,
                 message: format!("the schema behind source {} has changed", self.plan.sources[source as usize].name),
             });
         }
@@ -75,27 +78,30 @@ impl Core {
         for oversized in &intake.oversized {
             let (bytes, max) = (oversized.bytes, self.plan.sources[source as usize].payload_bytes_max);
             let failure = if bytes > max {
-                Failure::reject("payload-too-large", format!("the payload has {bytes} bytes, the limit is {max}"))
+                Failure::reject(codes::PAYLOAD_TOO_LARGE, format!("the payload has {bytes} bytes, the limit is {max}"))
             } else {
-                Failure::reject("unreadable-row", "its kind is unknown, or its payload is not what its format says")
+                Failure::reject(
+                    codes::UNREADABLE_ROW,
+                    "its kind is unknown, or its payload is not what its format says",
+                )
             };
             self.park_row(source, oversized.id, failure);
         }
-        self.take_up_again(source, intake.resumed, effects);
+        self.file_polled_checkpoints(source, intake.resumed, effects);
         let (rows_before, last) = (self.counters.events, intake.taken.last().map(|taken| taken.event.id));
         for taken in intake.taken {
-            self.take(source, taken);
+            self.take_event(source, taken);
         }
         let state = &mut self.sources[source as usize];
         let eager = self.counters.events > rows_before || !state.checkpoints.is_empty();
-        state.poll.swept(last, eager, now);
+        state.poll.on_swept(last, eager, now);
         self.sources[source as usize].lingering.clear();
     }
 
-    fn take(&mut self, source: SourceId, taken: Taken) {
-        let Taken { event, leads, .. } = taken;
+    fn take_event(&mut self, source: SourceId, taken: TakenEvent) {
+        let TakenEvent { event, leads, .. } = taken;
         let state = &self.sources[source as usize];
-        if state.known.contains_key(&event.id) && !crate::planted::on("PB-13") {
+        if state.in_flight.contains_key(&event.id) && !crate::planted::on("PB-13") {
             self.counters.seen_again += 1;
             return;
         }
@@ -108,10 +114,10 @@ impl Core {
         match leads {
             Leads::To(targets) => self.admit(source, &event, &targets),
             Leads::Replace(by) => {
-                // Whatever was begun for it is begun anew, for the rows that come in its place.
+                // A run that was begun for this row begins again, for the rows that replace it.
                 self.uncover(source, &event, &[]);
                 let row = self.remember(source, event.clone(), 1);
-                self.push_op(source, Op::Replace { event: event.id, by }, After::RowGone(row));
+                self.push_op(source, Op::Replace { event: event.id, by }, OnCommit::RowGone(row));
             }
             Leads::Page(page) => {
                 self.uncover(source, &event, &[]);
@@ -129,11 +135,11 @@ impl Core {
                     page: limits.fan_out_page,
                     pending_max: limits.fan_out_pending_max,
                 };
-                self.push_op(source, Op::FanOut(Box::new(op)), After::RowGone(row));
+                self.push_op(source, Op::FanOut(Box::new(op)), OnCommit::RowGone(row));
             }
             Leads::Unreadable(_) if crate::planted::on("PB-29") => {
                 let op = Op::Settle { events: vec![event.id], runs: Vec::new() };
-                self.push_op(source, op, After::Nothing);
+                self.push_op(source, op, OnCommit::Nothing);
             }
             Leads::Unreadable(failure) => self.park_row(source, event.id, failure),
             Leads::Held(failure) => self.sources[source as usize].poll.hold(&event, failure),
@@ -147,7 +153,7 @@ impl Core {
         self.sources[source as usize].checkpoints.retain(|_, all| all.iter().all(|c| !c.covers.is_empty()));
         if self.sources[source as usize].settling.parking_rows.insert(event) {
             self.counters.parked += 1;
-            self.push_op(source, Op::ParkRow { event, failure }, After::RowParked(event));
+            self.push_op(source, Op::ParkRow { event, failure }, OnCommit::RowParked(event));
         }
     }
 
@@ -158,7 +164,7 @@ impl Core {
         let state =
             Row { event, source, owes, unsettled: owes, matched: false, park_unmatched: false, rejected: Vec::new() };
         let row = self.rows.insert(state);
-        self.sources[source as usize].known.insert(id, row);
+        self.sources[source as usize].in_flight.insert(id, row);
         row
     }
 
@@ -169,53 +175,54 @@ impl Core {
             Some(name) => plan.workflows[workflow].name == *name,
             None => true,
         };
-        let mut owed: Owes<'_> = SmallVec::new();
+        let mut owed: Obligations<'_> = SmallVec::new();
         for target in targets {
             let Some(entity) = entities.get(&target.entity) else { continue };
             owed.extend(entity.workflows.iter().filter(|w| wanted(**w)).map(|w| (target, entity.id, *w)));
         }
-        self.pin(source, event, targets, &mut owed);
+        self.pin_versions(source, event, targets, &mut owed);
         if self.is_for_others(source, event, &owed) {
             return;
         }
         self.uncover(source, event, &owed);
-        if self.would_overflow(source, event, &owed) || self.comes_too_early(source, event, targets, &owed) {
+        if self.would_overflow(source, event, &owed) || self.is_too_early(source, event, targets, &owed) {
             return;
         }
-        let asked = self.awaited_by(source, event, targets);
-        let count = u32::try_from(owed.len() + asked.len()).unwrap_or(u32::MAX);
+        let waiters = self.waiters_of(source, event, targets);
+        let count = u32::try_from(owed.len() + waiters.len()).unwrap_or(u32::MAX);
         let row = self.remember(source, event.clone(), count);
-        let signals = self.keep_signals(source, event, targets);
+        let signals = self.store_signals(source, event, targets);
         if let Some(row) = self.rows.get_mut(row) {
             row.matched = signals;
         }
-        asked.into_iter().for_each(|(waiting, event)| self.ask_whether(waiting, event, Some(row)));
+        waiters.into_iter().for_each(|(waiting, event)| self.check_match(waiting, event, Some(row)));
         if count == 0 {
             self.counters.unmatched += u64::from(!signals);
-            self.push_op(source, Op::Settle { events: vec![event.id], runs: Vec::new() }, After::RowGone(row));
+            self.push_op(source, Op::Settle { events: vec![event.id], runs: Vec::new() }, OnCommit::RowGone(row));
             return;
         }
         for (target, entity, workflow) in owed {
-            // What was begun before is never decided again.
-            let judge = self.must_judge(source as usize, target, workflow)
+            // If the run was begun before, whether the event begins it is not decided again.
+            let check = self.must_check(source as usize, target, workflow)
                 && !matches!(
-                    self.sources[source as usize].begun(event, &[(target, entity, workflow)], &plan),
-                    Begun::Covers
+                    self.sources[source as usize].earlier_run(event, &[(target, entity, workflow)], &plan),
+                    EarlierRun::Covers
                 )
                 && !self.is_stranded_run(source, event.id, workflow);
-            if judge {
-                self.judging.put(workflow, Question::Begins { row, entity, target: target.clone() });
+            if check {
+                self.event_checks.add(workflow, PendingCheck::Begins { row, entity, target: target.clone() });
             } else {
-                self.begins(row, entity, target, workflow);
+                self.owe_run(row, entity, target, workflow);
             }
         }
     }
 
-    /// Edges are followed afresh: a row that a checkpoint covers may lead elsewhere by now, and its run goes on without
-    /// it; without any it begins anew.
+    /// Removes the row from checkpoints that it no longer leads to. Edges are followed again at each poll, so a covered
+    /// row may lead elsewhere by now: its run continues without it. A run that no row is left for begins again from the
+    /// start.
     fn uncover(&mut self, source: SourceId, event: &Event, owed: &[(&Target, u16, usize)]) {
         let plan = self.plan.clone();
-        let leads = |run: &Settled| {
+        let leads = |run: &RunKey| {
             *run.tenant == *event.tenant
                 && owed.iter().any(|(target, _, workflow)| {
                     target.entity == run.entity
@@ -231,20 +238,20 @@ impl Core {
         });
     }
 
-    /// A key remembers a bounded number of rows; the rest stays in the table until its run has ended.
+    /// A key holds at most `rows_per_key_max` rows in memory; the others stay in the table until its run has ended.
     fn would_overflow(&mut self, source: SourceId, event: &Event, owed: &[(&Target, u16, usize)]) -> bool {
         let max = self.plan.limits.rows_per_key_max;
-        match self.sources[source as usize].begun(event, owed, &self.plan) {
-            // What was begun goes first: it must find room, and the others of its key wait in the table.
-            Begun::Covers => return false,
-            Begun::WithoutIt => {
+        match self.sources[source as usize].earlier_run(event, owed, &self.plan) {
+            // A run that was begun goes first: it is always let in, and the other rows of its key wait in the table.
+            EarlierRun::Covers => return false,
+            EarlierRun::WithoutIt => {
                 self.counters.overflowed += 1;
                 return true;
             }
-            Begun::Nothing => {}
+            EarlierRun::Nothing => {}
         }
         let limits = &self.plan.limits;
-        if self.busy_rows() >= limits.rows_max || self.busy_runs() + self.judging.len() >= limits.runs_max {
+        if self.busy_rows() >= limits.rows_max || self.busy_runs() + self.event_checks.len() >= limits.runs_max {
             self.sources[source as usize].crowded = true;
             self.counters.overflowed += 1;
             return true;
@@ -261,7 +268,7 @@ impl Core {
         false
     }
 
-    /// The row joins the open run if no attempt has been given out yet, else it waits for the next.
+    /// Adds the row to the key's open run if no attempt has been given out yet; else the row waits for the next run.
     pub(crate) fn owe(&mut self, key_slot: Slot, workflow: usize, row_slot: Slot) {
         let Some(row) = self.rows.get(row_slot) else { return };
         let (event_id, event_kind, level) = (row.event.id, row.event.kind, row.event.priority);
@@ -278,16 +285,16 @@ impl Core {
                 Some(covers) => covers.contains(&event_id),
                 None => {
                     let open = !run.given || crate::planted::on("PB-15");
-                    // A message is data of its own: it never merges.
+                    // A message carries its own data: it never merges.
                     let fresh = |row: &Slot| self.rows.get(*row).is_some_and(|row| row.event.kind == Kind::Row);
                     let merges = run.plan.order == Order::Latest && event_kind == Kind::Row && !rejected;
                     open && merges && run.rows.iter().all(fresh)
                 }
             };
-            if joins && run.life == Life::Open {
+            if joins && run.phase == RunPhase::Open {
                 run.rows.push(row_slot);
                 self.counters.merged += 1;
-                // Nothing of it has been touched, so that all that is ready stands in a queue.
+                // No step of the run was given out or evaluated, so each ready step still stands in a queue.
                 let untouched = !run.given && run.leased == 0 && run.extras.is_none();
                 if untouched && level < run.level && run.plan.priority.is_none() {
                     run.level = level;
@@ -295,7 +302,12 @@ impl Core {
                     for step in graph.ids().filter(|step| run.run.state(&graph, *step) == State::Ready) {
                         let evaluate = must_evaluate(&graph.steps[step as usize]);
                         let queue = self.ready.queue(workflow, step, evaluate);
-                        self.ready.push(queue, level, Ready { run: *slot, index: 0, since: self.now, level }, false);
+                        self.ready.push(
+                            queue,
+                            level,
+                            ReadyItem { run: *slot, index: 0, since: self.now, level },
+                            false,
+                        );
                     }
                 }
                 return;
@@ -305,12 +317,12 @@ impl Core {
             Some(owed) => owed.rows.push(row_slot),
             None => {
                 let at = key.owed.iter().position(|owed| owed.workflow > workflow).unwrap_or(key.owed.len());
-                key.owed.insert(at, Owed { workflow, rows: smallvec![row_slot] });
+                key.owed.insert(at, OwedRows { workflow, rows: smallvec![row_slot] });
             }
         }
     }
 
-    /// Starts what the key's exclusion allows, in the order of the workflows.
+    /// Starts the owed runs that the key's exclusion allows, in the order of the workflows.
     pub(crate) fn start_runs(&mut self, key_slot: Slot) {
         let mut at = 0;
         while !self.draining {
@@ -330,12 +342,12 @@ impl Core {
                 continue;
             }
             let resumed = match self.resumed_rows(key_slot, at) {
-                Resumed::Waits => {
+                ResumedRows::Waits => {
                     at += 1;
                     continue;
                 }
-                Resumed::Rows(rows) => Some(rows),
-                Resumed::Nothing => None,
+                ResumedRows::Rows(rows) => Some(rows),
+                ResumedRows::Nothing => None,
             };
             let Some(key) = self.keys.get_mut(key_slot) else { return };
             let Some(owed) = key.owed.get_mut(at) else { break };
@@ -356,30 +368,30 @@ impl Core {
             }
             let (source, entity) = (key.source, key.entity_name.clone());
             self.counters.merged += rows.len() as u64 - 1;
-            self.begin(key_slot, source, entity, workflow, rows);
+            self.begin_run(key_slot, source, entity, workflow, rows);
         }
         self.keys.release(key_slot);
     }
 
-    /// Exactly the rows that the checkpoints of an earlier owner cover form the run that goes on; all others of the key
-    /// wait for the next. It waits until all of them have been read: none of them can have gone.
-    fn resumed_rows(&self, key_slot: Slot, at: usize) -> Resumed {
+    /// The resumed run consists of exactly the rows that the earlier owner's checkpoints cover; all other rows of the
+    /// key wait for the next run. It waits until all covered rows have been read: none of them can have been deleted.
+    fn resumed_rows(&self, key_slot: Slot, at: usize) -> ResumedRows {
         let key = self.keys.get(key_slot);
         let source = &self.sources[key.source as usize];
         if source.checkpoints.is_empty() {
-            return Resumed::Nothing;
+            return ResumedRows::Nothing;
         }
         let owed = &key.owed[at];
-        let run = self.run_of(key_slot, owed.workflow);
+        let run = self.run_identity_of(key_slot, owed.workflow);
         let Some(covers) = source.checkpoints.get(&run).and_then(|all| all.first()).map(|first| &first.covers) else {
-            return Resumed::Nothing;
+            return ResumedRows::Nothing;
         };
         let covered = |row: &&Slot| self.rows.get(**row).is_some_and(|row| covers.contains(&row.event.id));
         let rows: SmallVec<[Slot; 2]> = owed.rows.iter().filter(covered).copied().collect();
-        if rows.len() < covers.len() { Resumed::Waits } else { Resumed::Rows(rows) }
+        if rows.len() < covers.len() { ResumedRows::Waits } else { ResumedRows::Rows(rows) }
     }
 
-    fn begin(&mut self, key: Slot, source: SourceId, entity: Name, workflow: usize, rows: SmallVec<[Slot; 2]>) {
+    fn begin_run(&mut self, key: Slot, source: SourceId, entity: Name, workflow: usize, rows: SmallVec<[Slot; 2]>) {
         let plan = self.plan.workflows[workflow].clone();
         let level = plan.priority.unwrap_or_else(|| {
             rows.iter().filter_map(|row| self.rows.get(*row)).map(|row| row.event.priority).min().unwrap_or(4)
@@ -397,7 +409,7 @@ impl Core {
             rows,
             stamp: honeyflow_event::Stamp::default(),
             level: level.min(9),
-            life: Life::Open,
+            phase: RunPhase::Open,
             given: false,
             leased: 0,
             attempt: 0,
@@ -409,13 +421,13 @@ impl Core {
         };
         self.note_opened(&state);
         let (wait, delayed) = self.resume(&mut state, &mut ready);
-        self.counters.opened(&state);
+        self.counters.count_opened(&state);
         let slot = self.runs.insert(state);
         if let Some(key) = self.keys.get_mut(key) {
             key.open.push(slot);
         }
         self.set_deadline(slot);
-        // A step that is not ready yet has its own time once it is.
+        // Only ready steps are delayed here: a step that becomes ready later is not.
         for step in std::mem::take(&mut ready) {
             let due = delayed.iter().filter(|(other, _)| *other == step).map(|(_, wait)| *wait).max();
             let wait = wait.max(due.unwrap_or_default());
@@ -423,8 +435,8 @@ impl Core {
                 ready.push(step);
             } else {
                 let listed = self.runs.get(slot).is_some_and(|run| run.has_each(step));
-                let index = if listed { OF_LIST } else { 0 };
-                self.timers.set(self.now.after(wait), Timer::Cohort(vec![Waiting { run: slot, step, index }]));
+                let index = if listed { LIST_INDEX } else { 0 };
+                self.timers.set(self.now.after(wait), Timer::Cohort(vec![WaitingStep { run: slot, step, index }]));
             }
         }
         if self.fail_if_rejected(slot) {
@@ -434,7 +446,7 @@ impl Core {
         self.scratch_steps = ready;
     }
 
-    /// Whether the event begins the run could not be told: then it has failed before its first step.
+    /// If the event's `when` could not be evaluated, the run fails before its first step.
     fn fail_if_rejected(&mut self, slot: Slot) -> bool {
         let Some(run) = self.runs.get_mut(slot) else { return false };
         let mut rejected = run.rows.iter().filter_map(|row| self.rows.get(*row)).flat_map(|row| &row.rejected);
@@ -445,19 +457,19 @@ impl Core {
         true
     }
 
-    /// Takes up what an earlier owner has left: charges and checkpoints. Returns how long the run as a whole still
-    /// sleeps, and the steps that wait for their next try.
+    /// Restores the counted attempts and checkpoints of an earlier owner. Returns how long the run as a whole still
+    /// sleeps, and the steps that wait for their next attempt.
     fn resume(&mut self, state: &mut RunState, ready: &mut Vec<u16>) -> (Duration, Vec<(u16, Duration)>) {
         let source = &mut self.sources[state.source as usize];
-        if source.charges.is_empty() && source.checkpoints.is_empty() {
+        if source.counted_attempts.is_empty() && source.checkpoints.is_empty() {
             return (Duration::ZERO, Vec::new());
         }
-        let run = self.settled(state);
+        let run = self.run_identity(state);
         let source = &mut self.sources[state.source as usize];
         let mut delayed = Vec::new();
-        for charged in source.charges.remove(&run).unwrap_or_default() {
+        for charged in source.counted_attempts.remove(&run).unwrap_or_default() {
             let Some(step) = state.plan.graph.step(&charged.step) else { continue };
-            state.extra(step, charged.index).charges = charged.attempts;
+            state.extra(step, charged.index).counted_attempts = charged.attempts;
             if !charged.due_in.is_zero() {
                 delayed.push((step, charged.due_in));
             }
@@ -466,16 +478,16 @@ impl Core {
         if checkpoints.is_empty() {
             return (Duration::ZERO, delayed);
         }
-        // Rows that came before their turn were left where they are.
+        // Rows that were polled while the resumed run had to go first were left in the table.
         if let Some(key) = self.keys.get_mut(state.key) {
             key.overflowed = true;
         }
         let source = &self.sources[state.source as usize];
         let store_now = source.store_ahead_ms + i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
         let (finished, wait) = restore(state, &checkpoints, ready, store_now, &mut delayed);
-        if let Some(left) = deadline::left(&checkpoints, store_now) {
+        if let Some(left) = deadline::time_left(&checkpoints, store_now) {
             state.deadline = self.now.after(left);
-            state.extras.get_or_insert_default().deadline_kept = true;
+            state.extras.get_or_insert_default().deadline_stored = true;
         }
         let version = self.plan.number(state.source, state.workflow);
         self.facts.note(|| Fact::Resumed { run: state.number, began: checkpoints[0].version, version });
@@ -486,8 +498,8 @@ impl Core {
     }
 }
 
-/// A sleep goes on sleeping if all that it needs is kept. Else it counts as ended once the rest of its time has passed: what
-/// it needed is loaded afresh then.
+/// A sleep continues if all steps that it needs have checkpoints. Otherwise it counts as ended once the rest of its
+/// time has passed, and the steps that it needed are executed again then.
 fn restore(
     state: &mut RunState,
     checkpoints: &[Checkpoint],
@@ -502,29 +514,29 @@ fn restore(
     let mut wait = Duration::ZERO;
     let covers = &checkpoints[0].covers;
     let of_run: Vec<&Checkpoint> = checkpoints.iter().filter(|checkpoint| checkpoint.covers == *covers).collect();
-    each::restore(state, &graph, &of_run, &mut finished);
+    for_each::restore(state, &graph, &of_run, &mut finished);
     for checkpoint in of_run {
         let Some(step) = graph.step(&checkpoint.step) else { continue };
         if graph.steps[step as usize].for_each.is_some() {
             continue;
         }
         match &checkpoint.outcome {
-            Checkpointed::Done(output) => {
+            CheckpointOutcome::Done(output) => {
                 finished.push((step, End::Succeeded));
                 missing |= graph.steps[step as usize].role == Role::Load && output.is_none();
-                state.keep_output(step, output.clone());
+                state.store_output(step, output.clone());
             }
-            Checkpointed::Failed(failure) => {
+            CheckpointOutcome::Failed(failure) => {
                 finished.push((step, End::Failed));
                 let entry = (step, checkpoint.index, checkpoint.attempt, failure.clone());
                 state.extras.get_or_insert_default().failed.push(entry);
             }
-            Checkpointed::Skipped => finished.push((step, End::Skipped)),
-            // What it needs is done once more: then it goes on waiting, as long as it still may.
-            Checkpointed::Until(at_ms) if graph.steps[step as usize].role == Role::Wait => {
+            CheckpointOutcome::Skipped => finished.push((step, End::Skipped)),
+            // The steps that the wait needs are executed again; then it continues for the rest of its time.
+            CheckpointOutcome::Until(at_ms) if graph.steps[step as usize].role == Role::Wait => {
                 state.extra(step, checkpoint.index).until_ms = Some(*at_ms);
             }
-            Checkpointed::Until(at_ms) => {
+            CheckpointOutcome::Until(at_ms) => {
                 asleep.push((step, Duration::from_millis(u64::try_from(at_ms - store_now).unwrap_or(0))));
             }
         }
@@ -545,16 +557,16 @@ fn restore(
         state.run = Run::restore(&graph, &finished, ready);
     }
     if missing {
-        state.run.missing();
+        state.run.set_missing();
     }
     state.extras.get_or_insert_default().covers = Some(covers.clone());
     (finished, wait)
 }
 
-/// What an earlier owner's checkpoints mean for a key's rows.
-enum Resumed {
+/// Which of a key's rows an earlier owner's checkpoints cover.
+enum ResumedRows {
     Nothing,
     Rows(SmallVec<[Slot; 2]>),
-    /// Not all of the covered rows have been read yet.
+    /// Some of the covered rows have not been read yet.
     Waits,
 }

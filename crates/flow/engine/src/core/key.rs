@@ -1,5 +1,5 @@
-//! Keys in work: at most one open run each, over all workflows, unless a workflow opts out. What comes meanwhile waits
-//! here and is merged.
+//! The keys that have work: each has at most one open run over all workflows, unless a workflow opts out. Rows that
+//! arrive meanwhile wait here and are merged.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -17,13 +17,13 @@ pub(crate) struct KeyState {
     pub tenant: Name,
     pub key: Key,
     pub open: SmallVec<[Slot; 1]>,
-    pub owed: SmallVec<[Owed; 1]>,
-    /// Rows were left in the table because the key held too many.
+    pub owed: SmallVec<[OwedRows; 1]>,
+    /// Rows were left in the table because the key already held the maximum.
     pub overflowed: bool,
 }
 
-/// Rows that still owe a run of one workflow.
-pub(crate) struct Owed {
+/// Rows that still owe a run to one workflow.
+pub(crate) struct OwedRows {
     pub workflow: usize,
     pub rows: SmallVec<[Slot; 2]>,
 }
@@ -94,7 +94,7 @@ impl Keys {
         self.slots.get_mut(slot)
     }
 
-    /// Forgets the key if nothing is open or owed.
+    /// Removes the key if it has no open run and no owed row.
     pub fn release(&mut self, slot: Slot) {
         let Some(state) = self.slots.get(slot) else { return };
         if !state.open.is_empty() || !state.owed.is_empty() {

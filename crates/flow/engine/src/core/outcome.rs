@@ -1,4 +1,4 @@
-//! What an answer means, by its class alone.
+//! Handles the answer to a batch, or its absence. For a failure, its class alone decides what follows.
 
 use std::time::Duration;
 
@@ -7,52 +7,54 @@ use honeyflow_runtime::{Backoff, Class, Failure, Moment};
 use honeyflow_step::Outcome;
 use honeyflow_store::{
     Op,
-    write::{Checkpoint, Checkpointed, OF_LIST},
+    write::{Checkpoint, CheckpointOutcome, LIST_INDEX},
 };
 use honeyflow_workflow::{End, Role, StepId};
 
 use super::{
     Core,
-    dispatch::Held,
-    each,
+    dispatch::HeldBatch,
     fact::Fact,
+    for_each,
     input::{BatchId, Effect},
-    ready::Ready,
-    run::Life,
-    settle::After,
-    timer::{Timer, Waiting},
+    ready::ReadyItem,
+    run::RunPhase,
+    settle::OnCommit,
+    timer::{Timer, WaitingStep},
 };
-use crate::slots::Slot;
+use crate::{codes, slots::Slot};
 
-/// Rejects that no further try can mend.
-const FINAL: &[&str] = &["kills-worker", "too-slow", "plan-limit", "output-too-large", "bad-answer"];
-/// A death of a worker that held nothing else weighs so much, any other one: with several batches in one hand it may have
-/// been another that killed it.
+/// Rejects that no further attempt can change.
+const FINAL_CODES: &[&str] =
+    &[codes::KILLS_WORKER, codes::TOO_SLOW, codes::PLAN_LIMIT, codes::OUTPUT_TOO_LARGE, codes::BAD_ANSWER];
+/// The weight of the death of a worker that held no other batch. If the worker held several, the death weighs 1:
+/// another batch may have killed it.
 const LONE_DEATH: u32 = 4;
 const DEATHS_MAX: u32 = 3 * LONE_DEATH;
 
-/// Why a batch has no answer.
+/// Why a batch has no usable answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// Its worker died and held nothing else, or its step panicked.
+    /// Its worker died while it held no other batch, or its step panicked.
     Death,
-    /// Its worker died with this and other batches.
+    /// Its worker died while it held other batches too.
     SharedDeath,
-    /// It was held for too long.
+    /// The worker held it past its deadline.
     TimeOut,
-    /// It was answered, but not item by item.
+    /// The number of answers differs from the number of items.
     Unclear,
 }
 
 impl Core {
-    pub(crate) fn outcomes(&mut self, batch: BatchId, outcomes: Vec<Outcome>, effects: &mut Vec<Effect>) {
-        let batch = if crate::planted::on("PB-21") { self.dispatch.like(batch, outcomes.len()) } else { batch };
-        let late = self.dispatch.buried.remove(&batch);
+    pub(crate) fn on_outcomes(&mut self, batch: BatchId, outcomes: Vec<Outcome>, effects: &mut Vec<Effect>) {
+        let batch =
+            if crate::planted::on("PB-21") { self.dispatch.similar_batch(batch, outcomes.len()) } else { batch };
+        let late = self.dispatch.taken_back.remove(&batch);
         let Some(held) = late.or_else(|| self.close_batch(batch)) else {
             self.counters.stale_answers += 1;
             return;
         };
-        self.follow_duration(&held);
+        self.adjust_batch_size(&held);
         self.ready.queues[held.queue].finished += 1;
         let (workflow, step, target) = {
             let queue = &self.ready.queues[held.queue];
@@ -60,7 +62,7 @@ impl Core {
         };
         let complete = outcomes.len() == held.items.len();
         if !complete && held.items.len() > 1 {
-            // Nobody can say which is whose: one bad item must not take the others with it.
+            // The answers cannot be assigned to the items: one bad item must not fail the others.
             self.suspect(&held, Cause::Unclear);
             return;
         }
@@ -80,28 +82,29 @@ impl Core {
         for item in &held.items {
             let outcome = match outcomes.next() {
                 Some(outcome) if complete => outcome,
-                _ => {
-                    Outcome::Failed(Failure::reject("bad-answer", "the step answered with another number of outcomes"))
-                }
+                _ => Outcome::Failed(Failure::reject(
+                    codes::BAD_ANSWER,
+                    "the step answered with another number of outcomes",
+                )),
             };
             let Some(run) = self.runs.get_mut(item.run) else { continue };
             run.leased -= 1;
-            let waiting = Waiting { run: item.run, step, index: item.index };
-            if run.life != Life::Open {
-                self.came_back(waiting, item.attempt, Some(outcome));
+            let waiting = WaitingStep { run: item.run, step, index: item.index };
+            if run.phase != RunPhase::Open {
+                self.on_attempt_ended(waiting, item.attempt, Some(outcome));
                 continue;
             }
             match outcome {
                 Outcome::Done(output) => {
                     fine += 1;
-                    self.done(waiting, item.attempt, output);
+                    self.on_done(waiting, item.attempt, output);
                 }
                 Outcome::Stale { stored } => {
                     fine += 1;
-                    self.stale(waiting, item.stamp, stored, effects);
+                    self.on_stale(waiting, item.stamp, stored, effects);
                 }
                 Outcome::Failed(failure) => {
-                    self.counters.failed(workflow, step, failure.class);
+                    self.counters.count_failed(workflow, step, failure.class);
                     match failure.class {
                         Class::Retry => {
                             failed += 1;
@@ -114,7 +117,7 @@ impl Core {
                         Class::RetryAfter => {
                             let until = self.now.after(failure.after.unwrap_or(Duration::from_secs(1)));
                             self.gates.note(target, &failure);
-                            self.gates.close_until(target, until);
+                            self.gates.open_until(target, until);
                             self.timers.set(until, Timer::Cohort(vec![waiting]));
                         }
                         Class::Reject => {
@@ -139,38 +142,38 @@ impl Core {
             self.timers.set(until, Timer::Gate);
             let name = self.plan.targets[target as usize].clone();
             effects.push(Effect::Alarm {
-                code: "breaker-closed",
-                message: format!("target {name} keeps failing: it is left alone for a while"),
+                code: codes::alarm::BREAKER_CLOSED,
+                message: format!("target {name} keeps failing: its breaker is open for a while"),
             });
         }
         if !was_passing && self.gates.is_passing(target) {
-            self.budgets.forgive(target);
+            self.budgets.allow_all(target);
         }
         if !again.is_empty() {
             let own = self.plan.workflows[workflow].graph.steps[step as usize].backoff;
             let backoff = own.map_or(self.plan.limits.retry_backoff, |own| Backoff::new(own.base, own.cap));
             let wait = backoff.wait(tries.saturating_sub(1), self.random());
-            self.try_later(target, self.now.after(wait), again);
+            self.schedule_retries(target, self.now.after(wait), again);
         }
     }
 
-    /// Nothing of it is given out until then.
+    /// Stops the workflow: none of its steps is given out until the returned time.
     pub(crate) fn stop_workflow(&mut self, workflow: usize, failure: Failure, effects: &mut Vec<Effect>) -> Moment {
         let message = format!("workflow {} has stopped: {failure}", self.plan.workflows[workflow].name);
         let (until, is_news) = self.gates.stop(workflow, failure, self.now);
         if is_news {
-            effects.push(Effect::Alarm { code: "workflow-stopped", message });
+            effects.push(Effect::Alarm { code: codes::alarm::WORKFLOW_STOPPED, message });
         }
         until
     }
 
-    fn follow_duration(&mut self, held: &Held) {
+    fn adjust_batch_size(&mut self, held: &HeldBatch) {
         let target = self.plan.limits.batch_target;
         let took = self.now.since(held.given_at);
         let queue = &mut self.ready.queues[held.queue];
         let role = self.plan.workflows[queue.workflow].graph.steps[queue.step as usize].role;
         if role == Role::Sink {
-            return; // Most of a sink's time is waiting for its commit.
+            return; // A sink spends most of its time waiting for its commit.
         }
         let size = u32::try_from(held.items.len()).unwrap_or(u32::MAX);
         if took > target * 2 && size >= queue.batch_now {
@@ -180,12 +183,12 @@ impl Core {
         }
     }
 
-    fn done(&mut self, waiting: Waiting, attempt: u32, output: Document) {
-        let Waiting { run: slot, step, index } = waiting;
+    fn on_done(&mut self, waiting: WaitingStep, attempt: u32, output: Document) {
+        let WaitingStep { run: slot, step, index } = waiting;
         let Some(run) = self.runs.get_mut(slot) else { return };
         let definition = &run.plan.graph.steps[step as usize];
         if definition.role == Role::Load && output.is_none() {
-            run.run.missing();
+            run.run.set_missing();
         }
         if let Some(extras) = &mut run.extras
             && let Some(extra) = extras.steps.iter_mut().find(|extra| extra.step == step && extra.index == index)
@@ -195,35 +198,35 @@ impl Core {
         let always = definition.checkpoint == honeyflow_workflow::Checkpoint::Always;
         if always && crate::planted::on("checkpoint after the dependent started") {
             self.finish(waiting, End::Succeeded, output.clone());
-            self.checkpoint(waiting, attempt, Checkpointed::Done(output), Vec::new(), After::Nothing);
+            self.checkpoint(waiting, attempt, CheckpointOutcome::Done(output), Vec::new(), OnCommit::Nothing);
         } else if always {
             self.checkpoint(
                 waiting,
                 attempt,
-                Checkpointed::Done(output.clone()),
+                CheckpointOutcome::Done(output.clone()),
                 Vec::new(),
-                After::Finished(waiting, output),
+                OnCommit::Finished(waiting, output),
             );
         } else {
             self.finish(waiting, End::Succeeded, output);
         }
     }
 
-    /// Journals an outcome; what follows from it happens once that has committed.
+    /// Writes an outcome to the journal; `after` happens once the write has committed.
     pub(crate) fn checkpoint(
         &mut self,
-        waiting: Waiting,
+        waiting: WaitingStep,
         attempt: u32,
-        outcome: Checkpointed,
+        outcome: CheckpointOutcome,
         emit: Vec<honeyflow_store::NewEvent>,
-        after: After,
+        after: OnCommit,
     ) {
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
-        // The rows that it covers are the run's for good.
+        // The checkpoint fixes the rows of the run: no other row may join it.
         run.given = true;
         let Some(run) = self.runs.get(waiting.run) else { return };
         let checkpoint = Checkpoint {
-            run: self.settled(run),
+            run: self.run_identity(run),
             version: self.plan.number(run.source, run.workflow),
             covers: self.row_ids(run),
             phase: 0,
@@ -235,13 +238,13 @@ impl Core {
             emit,
         };
         let source = run.source;
-        self.keep_deadline(&checkpoint, waiting.run);
+        self.store_deadline(&checkpoint, waiting.run);
         self.push_op(source, Op::Checkpoint(Box::new(checkpoint)), after);
     }
 
-    /// A step, or one instance of it, has ended.
-    pub(crate) fn finish(&mut self, waiting: Waiting, end: End, output: Document) {
-        let Waiting { run: slot, step, index } = waiting;
+    /// Ends a step, or one instance of it.
+    pub(crate) fn finish(&mut self, waiting: WaitingStep, end: End, output: Document) {
+        let WaitingStep { run: slot, step, index } = waiting;
         let Some(run) = self.runs.get_mut(slot) else { return };
         let workflow = run.workflow;
         let (mut end, mut output) = (end, output);
@@ -254,10 +257,10 @@ impl Core {
                 return;
             };
             end = if fine { End::Succeeded } else { End::Failed };
-            output = each::gathered(&each.outputs);
+            output = for_each::collect_outputs(&each.outputs);
         }
         if end == End::Succeeded {
-            run.keep_output(step, output);
+            run.store_output(step, output);
         }
         let graph = run.plan.graph.clone();
         let mut ready = std::mem::take(&mut self.scratch_steps);
@@ -271,14 +274,15 @@ impl Core {
         {
             run.run.stop(&graph);
         }
-        self.counters.ended(workflow, step, end == End::Succeeded);
+        self.counters.count_ended_step(workflow, step, end == End::Succeeded);
         self.make_ready(slot, &mut ready);
         self.scratch_steps = ready;
         self.note_dormant(slot);
     }
 
-    /// Nothing is charged. None: the step has been retried for longer than it allows, and has failed.
-    fn retry(&mut self, waiting: Waiting, failure: &Failure) -> Option<u32> {
+    /// Counts a retry, which is no counted attempt. Returns `None` if the step was retried for longer than
+    /// `give_up_after` allows and has failed.
+    fn retry(&mut self, waiting: WaitingStep, failure: &Failure) -> Option<u32> {
         let now = self.now;
         let run = self.runs.get_mut(waiting.run)?;
         let give_up_after = run.plan.graph.steps[waiting.step as usize].give_up_after;
@@ -293,25 +297,25 @@ impl Core {
         Some(retries)
     }
 
-    fn reject(&mut self, waiting: Waiting, failure: Failure) {
+    fn reject(&mut self, waiting: WaitingStep, failure: Failure) {
         let random = self.random();
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
         let tries = run.plan.graph.steps[waiting.step as usize].tries;
         let extra = run.extra(waiting.step, waiting.index);
-        extra.charges += 1;
-        let charges = extra.charges;
-        if charges >= tries || FINAL.contains(&&*failure.code) {
+        extra.counted_attempts += 1;
+        let charges = extra.counted_attempts;
+        if charges >= tries || FINAL_CODES.contains(&&*failure.code) {
             self.fail(waiting, failure);
             return;
         }
         let waits = &self.plan.limits.reject_waits;
         let ceiling = waits[(charges as usize - 1).min(waits.len() - 1)];
-        // Around the stated wait, never below half of it.
+        // From half of the stated wait to one and a half times it.
         let micros = u64::try_from(ceiling.as_micros()).unwrap_or(u64::MAX);
         let wait = ceiling / 2 + Duration::from_micros(random % micros.max(1));
         let Some(run) = self.runs.get(waiting.run) else { return };
         let op = Op::Charge {
-            run: self.settled(run),
+            run: self.run_identity(run),
             step: run.plan.graph.steps[waiting.step as usize].name.clone(),
             index: waiting.index,
             attempts: charges,
@@ -319,16 +323,16 @@ impl Core {
             failure,
         };
         let source = run.source;
-        self.push_op(source, op, After::Nothing);
+        self.push_op(source, op, OnCommit::Nothing);
         self.timers.set(self.now.after(wait), Timer::Cohort(vec![waiting]));
     }
 
-    /// The step has failed for good.
-    pub(crate) fn fail(&mut self, waiting: Waiting, failure: Failure) {
+    /// Ends the step as failed; no further attempt follows.
+    pub(crate) fn fail(&mut self, waiting: WaitingStep, failure: Failure) {
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
-        // The step's own: the run's attempts count every step.
+        // The attempts of this step alone: `run.attempt` counts those of all steps.
         let extra = run.extra(waiting.step, waiting.index);
-        let tries = (extra.charges + extra.retries + extra.deaths.div_ceil(LONE_DEATH)).max(1);
+        let tries = (extra.counted_attempts + extra.retries + extra.deaths.div_ceil(LONE_DEATH)).max(1);
         let failed = &mut run.extras.get_or_insert_default().failed;
         if failed.len() < 10 {
             failed.push((waiting.step, waiting.index, tries, failure));
@@ -336,9 +340,10 @@ impl Core {
         self.finish(waiting, End::Failed, None);
     }
 
-    /// The target holds a newer stamp. Of our own epoch: superseded, done. Of a higher one: we are stale, or the sink
-    /// is ahead of a restored database; then a higher epoch is taken and the run begins anew.
-    fn stale(&mut self, waiting: Waiting, sent: Stamp, stored: Stamp, effects: &mut Vec<Effect>) {
+    /// The target holds a newer stamp. If it has our epoch, our write was superseded, and the step is done. If it has a
+    /// higher epoch, either this node is stale or the sink is ahead of a restored database; then the core takes a
+    /// higher epoch and the run begins again.
+    fn on_stale(&mut self, waiting: WaitingStep, sent: Stamp, stored: Stamp, effects: &mut Vec<Effect>) {
         self.counters.stale_writes += 1;
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
         if stored.epoch() <= sent.epoch() || crate::planted::on("PB-7") {
@@ -350,16 +355,16 @@ impl Core {
         if ours.is_some_and(|ours| ours <= stored.epoch()) {
             self.mint(source, stored.epoch(), effects);
             effects.push(Effect::Alarm {
-                code: "sink-ahead",
-                message: format!("a sink holds version {stored}, newer than this node's epoch: taking a higher one"),
+                code: codes::alarm::SINK_AHEAD,
+                message: format!("a sink holds stamp {stored}, newer than this node's epoch: taking a higher epoch"),
             });
         }
-        self.begin_anew(waiting.run);
+        self.begin_again(waiting.run);
     }
 
-    /// Outputs are dropped, charges kept; what is checkpointed stays. It moves to another slot, so that whatever workers
-    /// still hold of it is answered to nobody.
-    fn begin_anew(&mut self, slot: Slot) {
+    /// Drops the run's outputs but keeps its counted attempts and checkpoints. The run moves to another slot, so that
+    /// late answers to its old attempts find no run.
+    fn begin_again(&mut self, slot: Slot) {
         self.stop_waiting(slot);
         self.forget_deadline(slot);
         let Some(mut run) = self.runs.remove(slot) else { return };
@@ -377,7 +382,7 @@ impl Core {
                 outputs[step as usize] = None;
             }
         }
-        each::reopen(&mut run);
+        for_each::reopen(&mut run);
         if let Some(extras) = &mut run.extras {
             extras.failed.clear();
             for extra in &mut extras.steps {
@@ -404,7 +409,7 @@ impl Core {
         self.make_ready(moved, &mut ready);
     }
 
-    pub(crate) fn unanswered(&mut self, batch: BatchId) {
+    pub(crate) fn on_unanswered(&mut self, batch: BatchId) {
         if let Some(held) = self.close_batch(batch) {
             if crate::planted::on("leak a slot at worker death")
                 && let Some(worker) = self.dispatch.workers.get_mut(&held.worker)
@@ -415,51 +420,52 @@ impl Core {
         }
     }
 
-    pub(crate) fn timed_out(&mut self, batch: BatchId) {
+    pub(crate) fn on_timed_out(&mut self, batch: BatchId) {
         if let Some(held) = self.close_batch(batch) {
             self.counters.timed_out += 1;
             self.suspect(&held, Cause::TimeOut);
         }
     }
 
-    /// The batch ends; its worker has room again, and so have the gates it passed.
-    pub(crate) fn close_batch(&mut self, batch: BatchId) -> Option<Held> {
+    /// Ends the batch, so that its worker and the gates it passed have room again.
+    pub(crate) fn close_batch(&mut self, batch: BatchId) -> Option<HeldBatch> {
         let held = self.dispatch.close(batch)?;
         let queue = &self.ready.queues[held.queue];
         if queue.kind != super::plan::EXPRESSION {
-            self.gates.returned(queue.target, held.items.len());
+            self.gates.on_returned(queue.target, held.items.len());
         }
         Some(held)
     }
 
-    fn bury(&mut self, held: &Held) {
+    fn keep_taken_back(&mut self, held: &HeldBatch) {
         for item in &held.items {
             if let Some(run) = self.runs.get_mut(item.run) {
                 run.leased += 1;
             }
         }
-        self.dispatch.buried.insert(held.batch, held.clone());
+        self.dispatch.taken_back.insert(held.batch, held.clone());
     }
 
-    /// The batch was not answered. Its items go out again in halves, down to single ones on trial, one trial at a time:
-    /// whoever is held by the same worker as a killer is innocent. Only an item on trial is charged; for a time-out
-    /// only if the step has finished others meanwhile, since else it is the target that hangs.
-    pub(crate) fn suspect(&mut self, held: &Held, cause: Cause) {
+    /// Handles a batch without an answer. Its items go out again in halves, down to single items on trial, one trial at
+    /// a time, because an item is not guilty just because it was in one batch with an item that kills workers. Only an
+    /// item on trial is blamed; for a time-out only if the step has finished other batches meanwhile, since otherwise
+    /// the target itself hangs.
+    pub(crate) fn suspect(&mut self, held: &HeldBatch, cause: Cause) {
         let queue = &self.ready.queues[held.queue];
         let (step, finished) = (queue.step, queue.finished);
         let mut group = Vec::with_capacity(held.items.len());
         for item in &held.items {
             let Some(run) = self.runs.get_mut(item.run) else { continue };
             run.leased -= 1;
-            if run.life == Life::Open {
-                group.push(Ready { run: item.run, index: item.index, since: self.now, level: run.level });
+            if run.phase == RunPhase::Open {
+                group.push(ReadyItem { run: item.run, index: item.index, since: self.now, level: run.level });
             } else {
-                self.came_back(Waiting { run: item.run, step, index: item.index }, item.attempt, None);
+                self.on_attempt_ended(WaitingStep { run: item.run, step, index: item.index }, item.attempt, None);
             }
         }
         self.counters.suspected += group.len() as u64;
         if crate::planted::on("PB-22") {
-            self.bury(held);
+            self.keep_taken_back(held);
         }
         let guilty = match cause {
             Cause::Death | Cause::SharedDeath => held.trial,
@@ -467,7 +473,7 @@ impl Core {
             Cause::Unclear => false,
         };
         if let ([alone], true) = (&group[..], guilty) {
-            let waiting = Waiting { run: alone.run, step, index: alone.index };
+            let waiting = WaitingStep { run: alone.run, step, index: alone.index };
             let Some(run) = self.runs.get_mut(alone.run) else { return };
             let extra = run.extra(step, alone.index);
             let weight = if cause == Cause::SharedDeath { 1 } else { LONE_DEATH };
@@ -475,18 +481,21 @@ impl Core {
             if extra.deaths >= DEATHS_MAX {
                 self.fail(
                     waiting,
-                    Failure::reject("kills-worker", "every worker that took this item alone has died or hung"),
+                    Failure::reject(codes::KILLS_WORKER, "every worker that took this item alone has died or hung"),
                 );
                 return;
             }
         }
         if crate::planted::on("charge a whole batch") {
-            for Ready { run: slot, index, .. } in group.clone() {
+            for ReadyItem { run: slot, index, .. } in group.clone() {
                 let Some(run) = self.runs.get_mut(slot) else { continue };
                 let extra = run.extra(step, index);
                 extra.deaths += LONE_DEATH;
                 if extra.deaths >= 2 * LONE_DEATH {
-                    self.fail(Waiting { run: slot, step, index }, Failure::reject("kills-worker", "one of these"));
+                    self.fail(
+                        WaitingStep { run: slot, step, index },
+                        Failure::reject(codes::KILLS_WORKER, "one of these"),
+                    );
                 }
             }
         }
@@ -512,7 +521,7 @@ impl Core {
                         self.wake(waiting);
                     }
                 }
-                Timer::Retries(target, items) => self.try_again(target, items),
+                Timer::Retries(target, items) => self.retry_due(target, items),
                 Timer::Batch(batch) => {
                     if let Some(held) = self.close_batch(batch) {
                         self.counters.timed_out += 1;
@@ -526,8 +535,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn wake(&mut self, waiting: Waiting) {
-        if waiting.index == OF_LIST {
+    pub(crate) fn wake(&mut self, waiting: WaitingStep) {
+        if waiting.index == LIST_INDEX {
             self.start_instances(waiting.run, waiting.step);
             return;
         }

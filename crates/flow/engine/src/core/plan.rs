@@ -1,4 +1,4 @@
-//! What the configuration amounts to for the cores: numbers instead of names.
+//! The configuration as the core uses it: numbers instead of names.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ pub type EntityId = u16;
 pub type KindId = u16;
 pub type TargetId = u16;
 
-/// Expressions are worked on like steps of a kind of their own.
+/// Expressions are dispatched like steps of this separate kind.
 pub const EXPRESSION: KindId = 0;
 
 #[derive(Clone, Debug)]
@@ -21,25 +21,26 @@ pub struct Plan {
     pub workflows: Vec<Arc<WorkflowPlan>>,
     /// Kinds of steps; the first is [`EXPRESSION`].
     pub kinds: Vec<Name>,
-    /// What steps lead to (a sink, a database, a host): each has a breaker.
+    /// The targets of steps (a sink, a database, a host): each has a breaker.
     pub targets: Vec<Name>,
     pub limits: Limits,
 }
 
-/// One shard of a source: with a lease, stamps and rows in flight of its own.
+/// One shard of a source. Each shard has its own lease, stamps and rows in flight.
 #[derive(Clone, Debug)]
 pub struct SourcePlan {
     pub name: Name,
-    /// Which of the shell's ports leads to its store; the shards of one source share it.
+    /// The index of the shell's port to its store; the shards of one source share it.
     pub port: usize,
     pub lease: Name,
     pub shard: u16,
     pub payload_bytes_max: u64,
-    /// By name: the workflows an entity's events start, in order of priority, then name.
+    /// The entities by name, each with the workflows that its events start, in order of priority, then name.
     pub entities: HashMap<Name, EntityPlan>,
-    /// By the name that rows bear (a captured table's or an entity's): the entities they may lead to.
+    /// For each name that rows carry (a captured table's or an entity's): the entities that the rows may lead to.
     pub leads: Vec<(Name, Vec<Name>)>,
-    /// What numbers mean in this source's store: each store counts for itself. Empty: they are the graphs' own.
+    /// The definition versions as this source's store numbers them: each store counts separately. If empty, the numbers
+    /// are those of the graphs.
     pub versions: Vec<Version>,
 }
 
@@ -47,7 +48,7 @@ pub struct SourcePlan {
 pub struct Version {
     pub workflow: Name,
     pub number: u32,
-    /// Its place among the plan's workflows, or why nobody here can work by it.
+    /// The index among the plan's workflows, or the reason why this node cannot execute the version.
     pub planned: Result<usize, String>,
 }
 
@@ -60,13 +61,13 @@ pub struct EntityPlan {
 #[derive(Clone, Debug)]
 pub struct WorkflowPlan {
     pub name: Name,
-    /// An earlier version: what it began goes on by it, nothing begins by it.
+    /// An earlier version: its runs continue by it, and no new run begins by it.
     pub older: bool,
     pub graph: Arc<Graph>,
     pub priority: Option<Priority>,
     pub exclusion: Exclusion,
     pub order: Order,
-    /// By step.
+    /// The kind of each step.
     pub kinds: Vec<KindId>,
     pub targets: Vec<TargetId>,
 }
@@ -77,13 +78,13 @@ pub struct Limits {
     pub runs_max: usize,
     pub rows_max: usize,
     pub rows_per_key_max: usize,
-    /// Runs that only wait take no room, up to so many.
+    /// Up to this many runs that only wait do not count towards `runs_max`.
     pub waiting_runs_max: usize,
-    /// Payloads of rows in flight.
+    /// The payload bytes of all rows in flight.
     pub payload_bytes_max: usize,
     pub poll_rows_max: u32,
     pub settle_rows_max: usize,
-    /// Sequences per epoch; smaller only in tests.
+    /// Sequences per epoch; tests use a smaller number.
     pub sequence_max: u32,
     pub poll_busy: Duration,
     pub poll_quiet: Duration,
@@ -133,11 +134,11 @@ impl Plan {
         self.workflows.iter().position(|workflow| &*workflow.name == name)
     }
 
-    /// The plan of a version, by its number in the source's store.
+    /// Returns the index of the plan of a version, by its number in the source's store.
     ///
     /// # Errors
-    /// Why nobody here can work by it, to be read after `version 3 …`.
-    pub fn pinned(&self, source: SourceId, workflow: &str, number: u32) -> Result<usize, String> {
+    /// Returns the reason why this node cannot execute the version; the text continues `version 3 …`.
+    pub fn find_version(&self, source: SourceId, workflow: &str, number: u32) -> Result<usize, String> {
         let versions = &self.sources[source as usize].versions;
         let absent = || "is not known here: its definition is not stored".to_owned();
         if versions.is_empty() {
@@ -148,7 +149,7 @@ impl Plan {
         found.map_or_else(|| Err(absent()), |known| known.planned.clone())
     }
 
-    /// The number under which the source's store knows a plan.
+    /// Returns the version number of a plan in the source's store.
     pub fn number(&self, source: SourceId, workflow: usize) -> u32 {
         let versions = self.sources[source as usize].versions.iter();
         let mut numbers = versions.filter(|known| known.planned == Ok(workflow)).map(|known| known.number);

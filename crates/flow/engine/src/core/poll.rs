@@ -1,8 +1,8 @@
-//! When to ask a source, and for how much. There is no cursor: a position per priority only says where to look first,
-//! sweeps look below it, and rows in flight are recognised.
+//! Decides when to poll a source, and for how many rows. There is no cursor: a position per priority only says where to
+//! look first, sweeps look below it, and rows in flight are recognised.
 //!
-//! 1 ms while rows come, 4 ms for a second after, doubling to 100 ms when idle; sweeps every second, every 10 s when
-//! idle.
+//! The interval is 1 ms while rows arrive, 4 ms for a second after, then doubles to 100 ms when idle. A sweep runs
+//! every second, and every 10 s when idle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::Intake;
 use honeyflow_store::{
     Poll,
-    poll::{Level, PassedOver, Sweep},
+    poll::{Level, SkipRule, Sweep},
 };
 
 use honeyflow_workflow::Exclusion;
@@ -22,7 +22,7 @@ use super::{
     plan::{EntityPlan, Limits},
 };
 
-/// Rows this close to one another count as coming all the time.
+/// Rows that arrive within this time of one another count as a steady flow.
 const ROWS_COME: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
@@ -35,7 +35,8 @@ pub(crate) struct PollState {
     sweep_from: EventId,
     asked_room: u32,
     position: [EventId; PRIORITY_LEVELS],
-    /// While the poll under way was: it looks above the old positions, and must not bring them back.
+    /// The positions were reset while a poll was under way: that poll looked above the old ones and must not restore
+    /// them.
     rewound: bool,
     next_at: Moment,
     interval: Duration,
@@ -46,9 +47,9 @@ pub(crate) struct PollState {
     full: Option<usize>,
     /// Entities whose edges cannot be followed now, with the reason.
     pub held: Vec<(Name, Failure)>,
-    /// What the last poll left where it is.
-    passed: Vec<PassedOver>,
-    /// No room the last time we looked.
+    /// The entities that the last poll left in the table.
+    passed: Vec<SkipRule>,
+    /// There was no room at the last check.
     starved: bool,
 }
 
@@ -57,14 +58,16 @@ impl PollState {
         *self = PollState { begun: true, number: self.number, next_at: now, sweep_at: now, ..PollState::default() };
     }
 
-    /// Numbers go on over terms, so that a late answer is never taken for a fresh one.
-    pub fn after(before: &PollState) -> PollState {
+    /// The state for the next term. Poll numbers continue over terms, so that a late answer is never taken for a new
+    /// one.
+    pub fn for_next_term(before: &PollState) -> PollState {
         PollState { number: before.number, ..PollState::default() }
     }
 
-    /// A sweep that had no room for all goes on behind the last row, or what is left in the table for now would hide
-    /// what lies behind; at once if it finds something, or if something is waited for.
-    pub fn swept(&mut self, last: Option<EventId>, eager: bool, now: Moment) {
+    /// A sweep that had no room for all rows continues behind the last one; otherwise rows that are left in the table
+    /// would hide the rows behind them. It continues at once if it found new rows or a run waits to be resumed
+    /// (`eager`).
+    pub fn on_swept(&mut self, last: Option<EventId>, eager: bool, now: Moment) {
         if !self.sweeping {
             return;
         }
@@ -79,7 +82,7 @@ impl PollState {
         }
     }
 
-    /// Rows that may come with the answer under way.
+    /// The number of rows that the answer to the poll under way may contain.
     pub fn reserved(&self) -> u32 {
         if self.is_under_way() { self.asked_room } else { 0 }
     }
@@ -89,13 +92,13 @@ impl PollState {
     }
 
     pub fn wake_at(&self, source: &SourceState) -> Moment {
-        if !source.may_poll() || self.starved {
+        if !source.can_poll() || self.starved {
             return Moment::FAR;
         }
         self.next_at
     }
 
-    /// Positions are hints: look from the start again.
+    /// Resets the positions, which are only hints: the next poll looks from the start.
     pub fn rewind(&mut self) {
         self.position = [0; PRIORITY_LEVELS];
         self.rewound = self.is_under_way();
@@ -107,8 +110,8 @@ impl PollState {
         }
     }
 
-    /// False for an answer to another poll than the one under way.
-    pub fn answered(&mut self, poll: u64) -> bool {
+    /// Notes the answer; false if it belongs to another poll than the one under way.
+    pub fn accept_answer(&mut self, poll: u64) -> bool {
         if self.under_way != Some(poll) {
             return false;
         }
@@ -116,13 +119,13 @@ impl PollState {
         true
     }
 
-    pub fn failed(&mut self, now: Moment, limits: &Limits, random: u64) {
+    pub fn on_failed(&mut self, now: Moment, limits: &Limits, random: u64) {
         self.failures += 1;
         self.next_at = now.after(limits.store_backoff.wait(self.failures, random).max(limits.poll_busy));
     }
 
     /// `found`: rows that were not in flight already.
-    pub fn harvested(&mut self, intake: &Intake, found: usize, now: Moment, limits: &Limits) {
+    pub fn on_polled(&mut self, intake: &Intake, found: usize, now: Moment, limits: &Limits) {
         self.failures = 0;
         let rewound = std::mem::take(&mut self.rewound);
         self.swept_full = self.sweeping && intake.taken.len() >= self.asked_room as usize;
@@ -151,7 +154,7 @@ impl PollState {
         } else {
             self.interval = (self.interval * 2).clamp(limits.poll_quiet, limits.poll_idle);
         }
-        // Shards that are equally idle ask together: their store answers all of them at once.
+        // Shards that are equally idle poll at the same time: their store answers all of them in one round trip.
         let together = if self.interval < limits.poll_quiet { Duration::ZERO } else { self.interval };
         self.next_at = now.after(self.interval).floor(together).max(now.after(limits.poll_busy));
         if let Some(due_ms) = intake.next_due_ms {
@@ -161,7 +164,7 @@ impl PollState {
 }
 
 impl SourceState {
-    fn may_poll(&self) -> bool {
+    fn can_poll(&self) -> bool {
         self.poll.begun && !self.poll.is_under_way() && self.term.is_some() && !self.leaving
     }
 }
@@ -169,12 +172,12 @@ impl SourceState {
 impl Core {
     pub(crate) fn poll_if_due(&mut self, source: usize, effects: &mut Vec<Effect>) {
         let now = self.now;
-        if self.draining || !self.sources[source].may_poll() || now < self.sources[source].poll.next_at {
+        if self.draining || !self.sources[source].can_poll() || now < self.sources[source].poll.next_at {
             return;
         }
         let limits = self.plan.limits.clone();
         let free = self.free_room(source, &limits);
-        let waiting = self.sources.iter().filter(|source| source.may_poll()).count();
+        let waiting = self.sources.iter().filter(|source| source.can_poll()).count();
         let state = &mut self.sources[source];
         let poll = &mut state.poll;
         let batch = limits.poll_rows_max.min(500).min(u32::try_from(limits.runs_max).unwrap_or(u32::MAX));
@@ -186,7 +189,7 @@ impl Core {
         if free >= least && std::mem::take(&mut state.crowded) {
             poll.rewind();
         }
-        // What was begun by an earlier owner goes first: it is read however full we are.
+        // Runs that an earlier owner has begun go first: their rows are read even if there is no room.
         let each = free / u32::try_from(waiting).unwrap_or(u32::MAX).max(1);
         let room = each.max(least).min(free).min(limits.poll_rows_max).max(1);
         let sweep_due = now >= poll.sweep_at && !crate::planted::on("PB-12") && !crate::planted::on("PB-11");
@@ -203,10 +206,12 @@ impl Core {
         if sweep_due {
             let busy = now.since(poll.last_rows_at) < Duration::from_secs(10);
             poll.sweep_at = now.after(if busy { limits.sweep_busy } else { limits.sweep_idle });
-            let mut known: Vec<EventId> = state.known.keys().copied().chain(state.lingering.iter().copied()).collect();
+            let mut known: Vec<EventId> =
+                state.in_flight.keys().copied().chain(state.lingering.iter().copied()).collect();
             known.sort_unstable();
-            // While nothing comes it looks at everything: a level that nobody polls, say. So it does for what was begun
-            // before: rows that wait for it are read again and again, and may be all that polls have room for.
+            // While no rows arrive, the sweep covers the whole table, for example a level that no poll reaches. It also
+            // does while an earlier owner's run waits to be resumed: the rows that wait behind that run are read again
+            // and again, and could take all the room of the polls.
             let to = if busy && state.checkpoints.is_empty() {
                 poll.position.iter().copied().max().unwrap_or(0)
             } else {
@@ -236,39 +241,41 @@ impl Core {
         effects.push(Effect::Poll { source: super::id(source), poll: self.sources[source].poll.number, request });
     }
 
-    /// How many rows may still be asked for, by all shards together.
+    /// Returns how many rows all shards together may still poll.
     fn free_room(&self, source: usize, limits: &Limits) -> u32 {
-        let asked = self.sources.iter().map(|source| source.poll.reserved() as usize).sum::<usize>();
-        let lanes = self.plan.sources[source].entities.values().map(|entity| self.lanes(entity)).max().unwrap_or(1);
-        let runs = (limits.runs_max.saturating_sub(self.busy_runs() + self.judging.len() + asked * lanes)) / lanes;
+        let reserved = self.sources.iter().map(|source| source.poll.reserved() as usize).sum::<usize>();
+        let per_row =
+            self.plan.sources[source].entities.values().map(|entity| self.runs_per_row(entity)).max().unwrap_or(1);
+        let runs =
+            (limits.runs_max.saturating_sub(self.busy_runs() + self.event_checks.len() + reserved * per_row)) / per_row;
         if self.payload_bytes >= limits.payload_bytes_max {
             return 0;
         }
-        let rows = limits.rows_max.saturating_sub(self.busy_rows() + asked);
+        let rows = limits.rows_max.saturating_sub(self.busy_rows() + reserved);
         u32::try_from(runs.min(rows)).unwrap_or(u32::MAX)
     }
 
-    /// How many runs a row of the entity may open at once.
-    fn lanes(&self, entity: &EntityPlan) -> usize {
+    /// Returns how many runs a row of the entity may open at once.
+    fn runs_per_row(&self, entity: &EntityPlan) -> usize {
         let shares = |workflow: &&usize| self.plan.workflows[**workflow].exclusion == Exclusion::Key;
         let sharing = entity.workflows.iter().filter(shares).count();
         (entity.workflows.len() - sharing + usize::from(sharing > 0)).max(1)
     }
 
-    /// Entities that cannot be worked on now: held by a migration, or with every workflow gated and
-    /// holding its share, or leading to a target that too many wait for.
-    fn passed_over(&mut self, source: usize) -> Vec<PassedOver> {
-        let mut passed: Vec<PassedOver> = self.sources[source]
+    /// Returns the entities that cannot be worked on now: those held by a migration, and those whose workflows are all
+    /// either gated while they have half of all open runs, or blocked by a target with too many delayed retries.
+    fn passed_over(&mut self, source: usize) -> Vec<SkipRule> {
+        let mut passed: Vec<SkipRule> = self.sources[source]
             .poll
             .held
             .iter()
-            .map(|(entity, _)| PassedOver { entity: entity.clone(), workflow: None })
+            .map(|(entity, _)| SkipRule { entity: entity.clone(), workflow: None })
             .collect();
         let half = self.plan.limits.runs_max / 2;
         let crowded = |workflow: &usize| {
             let targets = &self.plan.workflows[*workflow].targets;
-            self.counters.open(*workflow) >= half && self.gates.is_gated(*workflow, targets, self.now)
-                || self.budgets.crowding(&self.plan, *workflow).is_some()
+            self.counters.open_runs(*workflow) >= half && self.gates.is_gated(*workflow, targets, self.now)
+                || self.budgets.crowded_target(&self.plan, *workflow).is_some()
         };
         let planned = &self.plan.sources[source];
         let gated = |entity: &Name| {
@@ -277,7 +284,7 @@ impl Core {
         };
         for (name, leads) in &planned.leads {
             if leads.iter().all(gated) {
-                passed.push(PassedOver { entity: name.clone(), workflow: None });
+                passed.push(SkipRule { entity: name.clone(), workflow: None });
             }
         }
         passed.sort_unstable();
@@ -289,15 +296,15 @@ impl Core {
     }
 }
 
-/// The favoured level gets the larger part, every other at least a twentieth. Where room is too small for that they
-/// take turns: however little room there is, no level is forgotten.
+/// Divides the room: the favoured level gets the larger part, each other level at least a twentieth. If the room is too
+/// small for that, the other levels take turns, so that none is starved.
 fn share(room: u32, favoured: usize, turn: u64) -> [u32; PRIORITY_LEVELS] {
     let small = room / 20;
     let mut shares = [small; PRIORITY_LEVELS];
     shares[favoured] = room - small * 9;
     if small == 0 && room > 0 {
         let levels = PRIORITY_LEVELS as u64;
-        // Every other poll, if there is room for one row only.
+        // With room for one row only, every other poll goes to another level.
         let others = if room == 1 { turn % 2 } else { u64::from(room / 2) };
         for place in 0..others {
             let level = usize::try_from((turn / 2 + place) % levels).unwrap_or(0);
@@ -313,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_level_is_forgotten_however_little_room_there_is() {
+    fn no_level_is_starved_even_with_room_for_one_row() {
         for room in 1..100 {
             let mut total = [0; PRIORITY_LEVELS];
             for turn in 0..20 {

@@ -1,7 +1,8 @@
-//! Ready queues: one per step of a workflow, by priority. Stale entries are dropped when they are met.
+//! The queues of ready steps: two per step of a workflow (before and after its expressions), each ordered by priority.
+//! A stale entry is dropped when it is taken out.
 //!
-//! Levels 1 to 6 rise one level per 30 s waited, at most three; each level with work gets at least 5 % of what is given
-//! out; among workflows the one served longest ago goes first.
+//! An entry of levels 1 to 6 rises one level per 30 s of waiting, at most three levels. Each level with work gets at
+//! least 5 % of the items given out. Among workflows, the one served longest ago goes first.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -20,11 +21,12 @@ const RISES_MAX: u64 = 3;
 const SHARE_PERCENT: u64 = 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyItem {
     pub run: Slot,
     pub index: u32,
     pub since: Moment,
-    /// Where it was queued. A run that was lifted since stands in a better queue too, and this entry counts no more.
+    /// The level at which it was queued. If the run has a better level by now, it was queued there too and this entry
+    /// is stale.
     pub level: Priority,
 }
 
@@ -33,18 +35,19 @@ pub(crate) struct Queue {
     pub step: StepId,
     pub kind: KindId,
     pub target: TargetId,
-    /// Each item that goes out takes a permit of it.
+    /// Each item given out takes a permit of this limit.
     pub limit: Option<LimitId>,
-    /// It is where runs begin: the step has no needs.
+    /// Runs begin with this step: it has no needs.
     pub begins: bool,
-    levels: [VecDeque<Ready>; PRIORITY_LEVELS],
-    /// Suspects: items that were held by a worker that died, to be given out apart, in these groups.
-    pub suspects: VecDeque<Vec<Ready>>,
+    levels: [VecDeque<ReadyItem>; PRIORITY_LEVELS],
+    /// Suspects: items of batches that were not answered. Each group is given out as a batch, apart from other items.
+    pub suspects: VecDeque<Vec<ReadyItem>>,
     len: usize,
     pub batch_max: u32,
-    /// Follows the step's duration, so that a batch takes about [`super::plan::Limits::batch_target`].
+    /// The batch size, adjusted to the step's duration so that a batch takes about
+    /// [`super::plan::Limits::batch_target`].
     pub batch_now: u32,
-    /// Batches answered so far.
+    /// The number of batches answered so far.
     pub finished: u64,
     served_at: u64,
 }
@@ -54,13 +57,13 @@ impl Queue {
         self.len
     }
 
-    /// Everything that stands in it; true for a suspect that waits to be tried alone.
-    pub fn entries(&self) -> impl Iterator<Item = (&Ready, bool)> {
+    /// Returns all entries of the queue, each with `true` if it is a suspect that waits to be tried alone.
+    pub fn entries(&self) -> impl Iterator<Item = (&ReadyItem, bool)> {
         let fresh = self.levels.iter().flatten().map(|ready| (ready, false));
         fresh.chain(self.suspects.iter().flat_map(|group| group.iter().map(|ready| (ready, group.len() == 1))))
     }
 
-    fn effective(&self, level: usize, now: Moment) -> usize {
+    fn effective_level(&self, level: usize, now: Moment) -> usize {
         let Some(head) = self.levels[level].front() else { return usize::MAX };
         if !(1..=6).contains(&level) {
             return level;
@@ -69,8 +72,8 @@ impl Queue {
         level.saturating_sub(usize::try_from(rises).unwrap_or(0))
     }
 
-    /// Up to `max` entries, beginning at `level`, then by priority.
-    pub fn take(&mut self, level: usize, max: usize, out: &mut Vec<Ready>) {
+    /// Takes up to `max` entries, first those of `level`, then by priority.
+    pub fn take(&mut self, level: usize, max: usize, out: &mut Vec<ReadyItem>) {
         for level in std::iter::once(level).chain(0..PRIORITY_LEVELS) {
             let count = self.levels[level].len().min(max - out.len());
             out.extend(self.levels[level].drain(..count));
@@ -78,12 +81,13 @@ impl Queue {
         }
     }
 
-    /// A suspect that is alone is on trial: not while another is. A limit may leave a group only some of its places.
+    /// Returns the first group that may go out. A single suspect is a trial, and only one trial runs at a time; a limit
+    /// of `max` items can make a trial of a larger group.
     fn next_suspects(&self, may_try: bool, max: usize) -> Option<usize> {
         self.suspects.iter().position(|group| may_try || group.len().min(max) > 1)
     }
 
-    pub fn take_suspects(&mut self, may_try: bool, max: usize) -> Option<Vec<Ready>> {
+    pub fn take_suspects(&mut self, may_try: bool, max: usize) -> Option<Vec<ReadyItem>> {
         let at = self.next_suspects(may_try, max)?;
         let group = self.suspects.get_mut(at)?;
         let taken = if group.len() > max { group.drain(..max).collect() } else { self.suspects.remove(at)? };
@@ -91,13 +95,13 @@ impl Queue {
         Some(taken)
     }
 
-    /// What could be given out, gates and limits apart.
+    /// Returns how many items could be given out, apart from gates and limits.
     pub fn ready(&self, may_try: bool) -> usize {
         let held_back = self.suspects.iter().filter(|group| !may_try && group.len() == 1).count();
         self.len - held_back
     }
 
-    pub fn push_suspects(&mut self, group: Vec<Ready>) {
+    pub fn push_suspects(&mut self, group: Vec<ReadyItem>) {
         self.len += group.len();
         self.suspects.push_back(group);
     }
@@ -105,7 +109,7 @@ impl Queue {
 
 pub(crate) struct ReadyQueues {
     pub queues: Vec<Queue>,
-    /// By workflow: where its queues begin. Two per step: before and after its expressions.
+    /// The index of each workflow's first queue. Each step has two queues: before and after its expressions.
     first: Vec<usize>,
     by_kind: Vec<Vec<usize>>,
     served: u64,
@@ -155,14 +159,14 @@ impl ReadyQueues {
         self.first[workflow] + usize::from(step) * 2 + usize::from(!evaluate)
     }
 
-    pub fn push(&mut self, queue: usize, level: Priority, ready: Ready, front: bool) {
+    pub fn push(&mut self, queue: usize, level: Priority, ready: ReadyItem, front: bool) {
         let queue = &mut self.queues[queue];
         queue.len += 1;
         let level = &mut queue.levels[usize::from(level).min(PRIORITY_LEVELS - 1)];
         if front { level.push_front(ready) } else { level.push_back(ready) }
     }
 
-    /// The queue and level to serve next for a kind, among those of which `allowed` lets any pass.
+    /// Returns the queue and level to serve next for a kind, among the queues for which `allowed` is not zero.
     pub fn pick(
         &self,
         kind: KindId,
@@ -189,7 +193,7 @@ impl ReadyQueues {
                 if self.credit[level] >= owed {
                     starving.get_or_insert((*at, level));
                 }
-                let rank = (queue.effective(level, now), level, queue.served_at);
+                let rank = (queue.effective_level(level, now), level, queue.served_at);
                 if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
                     best = Some((rank, *at, level));
                 }
@@ -198,7 +202,7 @@ impl ReadyQueues {
         starving.or(best.map(|(_, at, level)| (at, level)))
     }
 
-    pub fn served(&mut self, queue: usize, level: usize, count: usize) {
+    pub fn note_served(&mut self, queue: usize, level: usize, count: usize) {
         self.served += 1;
         self.queues[queue].served_at = self.served;
         let count = count as u64;
@@ -218,7 +222,7 @@ impl ReadyQueues {
     }
 }
 
-/// Whether the step has anything to be decided before it can be given out.
+/// Whether the step has expressions to evaluate before it can be given out.
 pub(crate) fn must_evaluate(step: &honeyflow_workflow::Step) -> bool {
     step.when.is_some()
         || step.for_each.is_some()

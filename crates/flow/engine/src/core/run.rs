@@ -1,10 +1,10 @@
-//! A run in memory: what it works on, how far it is, what has gone wrong so far.
+//! A run in memory: the rows it works on, its progress, and its failures so far.
 
 use std::sync::Arc;
 
 use honeyflow_event::{Document, EventId, Key, Name, Priority, Stamp};
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_store::write::Settled;
+use honeyflow_store::write::RunKey;
 use honeyflow_workflow::{Instances, Run, StepId};
 use smallvec::SmallVec;
 
@@ -16,18 +16,18 @@ use super::{
 use crate::slots::Slot;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Life {
+pub(crate) enum RunPhase {
     Open,
-    /// Ended from outside, and some of its attempts are still in workers' hands.
+    /// The run was cancelled or is overdue, and workers still hold some of its attempts.
     Cancelling,
-    /// Acknowledgement or park under way; the key is held until it has committed.
+    /// The acknowledgement or park is under way; the key is held until it has committed.
     Settling,
 }
 
 pub(crate) struct RunState {
-    /// Tells runs of this core apart.
+    /// The number of the run, unique in this core.
     pub number: u64,
-    /// The version it began with, whatever the configuration says later.
+    /// The definition version that the run began with; a later configuration does not change it.
     pub plan: Arc<WorkflowPlan>,
     pub workflow: usize,
     pub source: SourceId,
@@ -37,35 +37,35 @@ pub(crate) struct RunState {
     pub run: Run,
     pub stamp: Stamp,
     pub level: Priority,
-    pub life: Life,
-    /// An attempt was given out: rows that come now wait for the next run.
+    pub phase: RunPhase,
+    /// An attempt was given out: rows that arrive from now on wait for the next run.
     pub given: bool,
-    /// Attempts held by workers.
+    /// The number of attempts that workers hold.
     pub leased: u32,
     pub attempt: u32,
     pub outputs: Option<Box<[Document]>>,
-    /// Only where something is out of the ordinary.
+    /// Details that most runs do not need.
     pub extras: Option<Box<Extras>>,
     pub opened_at: Moment,
-    /// When it has taken too long; far away where its workflow sets no deadline.
+    /// When the run is overdue; [`Moment::FAR`] if its workflow sets no deadline.
     pub deadline: Moment,
-    /// Nothing of it can be done before a time or an event comes.
+    /// The run only waits: for a time or for an event.
     pub dormant: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Extras {
     pub steps: Vec<StepExtra>,
-    pub instances: Vec<Each>,
-    /// Resumed from checkpoints: exactly these rows form the run.
+    pub instances: Vec<ForEachState>,
+    /// The run was resumed from checkpoints: exactly these rows form it.
     pub covers: Option<Vec<EventId>>,
-    /// Its deadline stands in the journal.
-    pub deadline_kept: bool,
-    /// Steps that failed for good, with their errors.
+    /// The run's deadline is stored in the journal.
+    pub deadline_stored: bool,
+    /// Steps that have failed finally: step, instance, attempts and error.
     pub failed: Vec<(StepId, u32, u32, Failure)>,
 }
 
-pub(crate) struct Each {
+pub(crate) struct ForEachState {
     pub step: StepId,
     pub instances: Instances,
     pub inputs: Vec<Document>,
@@ -78,35 +78,36 @@ pub(crate) struct Each {
 pub(crate) struct StepExtra {
     pub step: StepId,
     pub index: u32,
-    /// Rejects so far.
-    pub charges: u32,
-    /// Deaths and time-outs of a worker with this item alone, by their weight.
+    /// Attempts so far that were answered with `Reject`.
+    pub counted_attempts: u32,
+    /// The weighted sum of worker deaths and time-outs while this item was alone in its batch.
     pub deaths: u32,
-    /// Retries in a row.
+    /// Retries since the last success.
     pub retries: u32,
     pub retrying_since: Option<Moment>,
-    /// What `input` gave.
+    /// The value of the step's `input` expression.
     pub input: Option<Document>,
     pub evaluated: bool,
-    /// When its wait ends, by the store's clock; known from the moment it has begun, whoever owns it.
+    /// When the step's wait ends, by the store's clock. It is fixed when the wait begins and survives a change of
+    /// owner.
     pub until_ms: Option<i64>,
-    /// An event is awaited.
+    /// The step waits for an event.
     pub wait: Option<Box<Wait>>,
 }
 
 /// A wait that has begun and not ended.
 pub(crate) struct Wait {
     pub name: Name,
-    /// None: an event of any key may be it.
+    /// None: an event of any key may match.
     pub key: Option<Key>,
     pub deadline: Moment,
-    /// Events kept before this time of the store's clock are too old for it.
+    /// Signals stored before this time of the store's clock are too old for the wait.
     pub since_ms: i64,
-    /// Questions about events and looks into the store that are not answered yet.
-    pub asked: u32,
-    /// Its time is over; only answers are waited for.
+    /// Event checks and signal lookups that have no answer yet.
+    pub pending_answers: u32,
+    /// Its time is over; it ends as soon as the pending answers are in.
     pub overdue: bool,
-    /// Why an event could not be judged, the last time.
+    /// Why the last event check failed, if one did.
     pub unclear: Option<String>,
 }
 
@@ -124,7 +125,7 @@ impl RunState {
         self.extras.as_ref()?.steps.iter().find(|extra| extra.step == step && extra.index == index)
     }
 
-    pub fn each(&mut self, step: StepId) -> Option<&mut Each> {
+    pub fn each(&mut self, step: StepId) -> Option<&mut ForEachState> {
         self.extras.as_mut()?.instances.iter_mut().find(|each| each.step == step)
     }
 
@@ -136,7 +137,7 @@ impl RunState {
         self.outputs.as_ref().and_then(|outputs| outputs[step as usize].clone())
     }
 
-    pub fn keep_output(&mut self, step: StepId, output: Document) {
+    pub fn store_output(&mut self, step: StepId, output: Document) {
         if output.is_none() || !self.plan.graph.steps[step as usize].output_read {
             return;
         }
@@ -144,20 +145,20 @@ impl RunState {
         self.outputs.get_or_insert_with(|| vec![None; count].into_boxed_slice())[step as usize] = output;
     }
 
-    /// The wait of a step for an event, while there is one.
+    /// Returns the step's wait for an event, while it lasts.
     pub fn wait_mut(&mut self, step: StepId) -> Option<&mut Wait> {
         let extra = self.extras.as_mut()?.steps.iter_mut().find(|extra| extra.step == step)?;
         extra.wait.as_deref_mut()
     }
 
-    pub fn awaits(&self) -> bool {
+    pub fn waits_for_event(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.steps.iter().any(|extra| extra.wait.is_some()))
     }
 
-    /// Of an event that may end a wait: the answer is on its way.
-    pub fn is_asked(&self) -> bool {
-        let asked = |extra: &StepExtra| extra.wait.as_ref().is_some_and(|wait| wait.asked > 0);
-        self.extras.as_ref().is_some_and(|extras| extras.steps.iter().any(asked))
+    /// Whether a check or lookup is pending that may end one of the run's waits.
+    pub fn has_pending_answers(&self) -> bool {
+        let has_pending = |extra: &StepExtra| extra.wait.as_ref().is_some_and(|wait| wait.pending_answers > 0);
+        self.extras.as_ref().is_some_and(|extras| extras.steps.iter().any(has_pending))
     }
 
     pub fn is_exclusive(&self) -> bool {
@@ -166,10 +167,10 @@ impl RunState {
 }
 
 impl Core {
-    /// Which run, for the store.
-    pub(crate) fn settled(&self, run: &RunState) -> Settled {
+    /// Returns the run's identity in the store.
+    pub(crate) fn run_identity(&self, run: &RunState) -> RunKey {
         let key = self.keys.get(run.key);
-        Settled {
+        RunKey {
             tenant: key.tenant.clone(),
             entity: run.entity.clone(),
             key: key.key.clone(),
@@ -177,7 +178,7 @@ impl Core {
         }
     }
 
-    /// Which run, for expressions.
+    /// Returns the run's identity for expressions.
     pub(crate) fn run_name(&self, run: &RunState) -> RunName {
         let key = self.keys.get(run.key);
         RunName {
@@ -189,7 +190,7 @@ impl Core {
         }
     }
 
-    /// The newest of the events that the run works on.
+    /// Returns the newest of the events that the run works on.
     pub(crate) fn newest_event(&self, run: &RunState) -> Arc<honeyflow_event::Event> {
         let newest = |a: &&Arc<honeyflow_event::Event>, b: &&Arc<honeyflow_event::Event>| a.id.cmp(&b.id);
         let rows = run.rows.iter().filter_map(|slot| self.rows.get(*slot)).map(|row| &row.event);

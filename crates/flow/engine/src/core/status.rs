@@ -1,18 +1,18 @@
-//! What people are shown: counters and what waits, made from the core's own state.
+//! The status of a node: counters and reasons to wait, made from the core's state.
 
 use honeyflow_event::Name;
 use honeyflow_runtime::{Class, Failure, Moment};
 use honeyflow_workflow::StepId;
 use serde::Serialize;
 
-use super::{Core, gate::Closed, pin::NoWorker, plan::Plan, run::RunState};
+use super::{Core, gate::ClosedGate, plan::Plan, run::RunState, version_pin::StrandedVersion};
 
 #[derive(Default)]
 pub(crate) struct Counters {
     pub events: u64,
     pub merged: u64,
     pub unmatched: u64,
-    /// Events kept for those who wait.
+    /// Events stored as signals.
     pub signals: u64,
     pub overflowed: u64,
     pub seen_again: u64,
@@ -40,58 +40,59 @@ pub(crate) struct Counters {
     pub rejects: u64,
     pub fatals: u64,
     last_store_failure: Option<Failure>,
-    workflows: Vec<OfWorkflow>,
+    workflows: Vec<WorkflowCounters>,
 }
 
 #[derive(Clone, Default)]
-struct OfWorkflow {
+struct WorkflowCounters {
     open: usize,
     ended: u64,
     run_micros: u64,
     steps: Vec<StepCounts>,
 }
 
-/// What became of the tries of a step.
+/// The results of a step's attempts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
 pub struct StepCounts {
-    /// Ended well.
+    /// Times that the step has succeeded.
     pub done: u64,
-    /// Tries whose target was in trouble: they come again, uncharged.
+    /// Attempts that failed because of the target: they are retried, and are not counted attempts.
     pub retried: u64,
-    /// Tries that failed because of the item, or of the set-up.
+    /// Attempts that failed because of the item or the configuration.
     pub failed: u64,
 }
 
 impl Counters {
     pub fn size(&mut self, plan: &Plan) {
-        let sized = |steps| OfWorkflow { steps: vec![StepCounts::default(); steps], ..OfWorkflow::default() };
+        let sized =
+            |steps| WorkflowCounters { steps: vec![StepCounts::default(); steps], ..WorkflowCounters::default() };
         self.workflows = plan.workflows.iter().map(|workflow| sized(workflow.graph.steps.len())).collect();
     }
 
-    pub fn opened(&mut self, run: &RunState) {
+    pub fn count_opened(&mut self, run: &RunState) {
         self.workflows[run.workflow].open += 1;
     }
 
-    pub fn closed(&mut self, run: &RunState) {
+    pub fn count_closed(&mut self, run: &RunState) {
         self.workflows[run.workflow].open -= 1;
     }
 
-    pub fn succeeded(&mut self, run: &RunState, now: Moment) {
+    pub fn count_ended_run(&mut self, run: &RunState, now: Moment) {
         let counts = &mut self.workflows[run.workflow];
         counts.ended += 1;
         counts.run_micros += u64::try_from(now.since(run.opened_at).as_micros()).unwrap_or(0);
     }
 
-    pub fn open(&self, workflow: usize) -> usize {
+    pub fn open_runs(&self, workflow: usize) -> usize {
         self.workflows[workflow].open
     }
 
-    pub fn given(&mut self, items: usize) {
+    pub fn count_given(&mut self, items: usize) {
         self.batches += 1;
         self.attempts += items as u64;
     }
 
-    pub fn failed(&mut self, workflow: usize, step: StepId, class: Class) {
+    pub fn count_failed(&mut self, workflow: usize, step: StepId, class: Class) {
         let (all, of_step): (_, fn(&mut StepCounts) -> &mut u64) = match class {
             Class::Retry | Class::RetryAfter => (&mut self.retries, |counts| &mut counts.retried),
             Class::Reject => (&mut self.rejects, |counts| &mut counts.failed),
@@ -104,7 +105,7 @@ impl Counters {
     }
 
     /// A step has ended.
-    pub fn ended(&mut self, workflow: usize, step: StepId, well: bool) {
+    pub fn count_ended_step(&mut self, workflow: usize, step: StepId, well: bool) {
         self.steps += 1;
         if let Some(counts) = self.workflows[workflow].steps.get_mut(usize::from(step)).filter(|_| well) {
             counts.done += 1;
@@ -116,12 +117,12 @@ impl Counters {
     }
 }
 
-/// A node's memory, for status, metrics and the page.
+/// The state of a node's core, for status, metrics and the page.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct Status {
     pub open_runs: usize,
     pub settling_runs: usize,
-    /// Runs that wait for a time or an event.
+    /// Runs that only wait, for a time or an event.
     pub dormant_runs: usize,
     pub rows_in_flight: usize,
     pub keys_in_work: usize,
@@ -154,11 +155,11 @@ pub struct Status {
     /// Runs that were ended by their deadline.
     pub overdue: u64,
     pub last_store_failure: Option<String>,
-    pub closed: Vec<Closed>,
-    pub no_worker: Vec<NoWorker>,
+    pub closed: Vec<ClosedGate>,
+    pub no_worker: Vec<StrandedVersion>,
     pub sources: Vec<SourceStatus>,
     pub workflows: Vec<WorkflowStatus>,
-    /// Earlier versions by which something goes on.
+    /// Earlier versions of workflows, for the runs that continue by them.
     pub older: Vec<WorkflowStatus>,
     pub workers: Vec<WorkerStatus>,
 }
@@ -168,17 +169,17 @@ pub struct WorkerStatus {
     pub id: u32,
     pub batches: usize,
     pub items: usize,
-    /// By kind: batches it can still take.
+    /// For each kind, the number of further batches that it can take.
     pub room: Vec<(Name, u32)>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceStatus {
     pub name: Name,
-    /// Of its shards, those owned here; and all.
+    /// The number of its shards that this node owns.
     pub shards_owned: usize,
     pub shards: usize,
-    /// The highest of the shards owned here, with its sequence.
+    /// The highest epoch of the shards that this node owns, with its sequence.
     pub epoch: Option<u64>,
     pub sequence: u32,
     pub in_flight: usize,
@@ -192,16 +193,16 @@ pub struct WorkflowStatus {
     pub open: usize,
     pub ended: u64,
     pub mean_run_ms: f64,
-    /// By step: ready and waiting for a worker.
+    /// For each step, the number of items that are ready and wait for a worker.
     pub ready: Vec<usize>,
-    /// By step.
+    /// The counts of each step.
     pub steps: Vec<StepCounts>,
 }
 
 impl Core {
     pub fn status(&self) -> Status {
         let c = &self.counters;
-        let settling = self.runs.iter().filter(|(_, run)| run.life == super::run::Life::Settling).count();
+        let settling = self.runs.iter().filter(|(_, run)| run.phase == super::run::RunPhase::Settling).count();
         Status {
             open_runs: self.runs.len(),
             settling_runs: settling,
@@ -236,8 +237,8 @@ impl Core {
             breaker_closed: c.breaker_closed,
             overdue: c.overdue,
             last_store_failure: c.last_store_failure.as_ref().map(|failure| failure.message.clone()),
-            closed: self.closed(),
-            no_worker: self.no_worker(),
+            closed: self.closed_gates(),
+            no_worker: self.stranded_versions(),
             sources: self.source_status(),
             workers: self.worker_status(),
             workflows: self.workflow_statuses(false),
@@ -245,16 +246,14 @@ impl Core {
         }
     }
 
-    fn closed(&self) -> Vec<Closed> {
-        let crowded = self.budgets.crowded().map(|(target, delayed)| Closed {
+    fn closed_gates(&self) -> Vec<ClosedGate> {
+        let crowded = self.budgets.crowded_targets().map(|(target, delayed)| ClosedGate {
             name: self.plan.targets[target].clone(),
             reason: "crowded",
-            detail: format!(
-                "{delayed} items wait to be tried again; nothing begins that leads there until they are fewer"
-            ),
+            detail: format!("{delayed} items wait to be retried; no run that leads there begins until there are fewer"),
         });
-        let gates = self.gates.closed(&self.plan, self.now).into_iter().chain(self.limited.closed(self.now));
-        gates.chain(crowded).chain(self.without_worker()).collect()
+        let gates = self.gates.closed_gates(&self.plan, self.now).into_iter().chain(self.limits.closed_gates(self.now));
+        gates.chain(crowded).chain(self.stranded_gates()).collect()
     }
 
     fn source_status(&self) -> Vec<SourceStatus> {
@@ -265,7 +264,7 @@ impl Core {
             if let Some(source) = all.last_mut().filter(|source| source.name == plan.name) {
                 source.shards += 1;
                 source.shards_owned += usize::from(epoch.is_some());
-                source.in_flight += state.known.len();
+                source.in_flight += state.in_flight.len();
                 if epoch > source.epoch {
                     (source.epoch, source.sequence) = (epoch, state.sequence);
                 }
@@ -279,7 +278,7 @@ impl Core {
                     shards: 1,
                     epoch,
                     sequence: state.sequence,
-                    in_flight: state.known.len(),
+                    in_flight: state.in_flight.len(),
                     held: held.collect(),
                 });
             }
@@ -336,20 +335,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tries_are_counted_by_step_and_in_all() {
-        let of_workflow = OfWorkflow { steps: vec![StepCounts::default(); 2], ..OfWorkflow::default() };
+    fn attempts_are_counted_by_step_and_in_total() {
+        let of_workflow = WorkflowCounters { steps: vec![StepCounts::default(); 2], ..WorkflowCounters::default() };
         let mut counters = Counters { workflows: vec![of_workflow], ..Counters::default() };
         for class in [Class::Retry, Class::RetryAfter, Class::Reject, Class::Fatal] {
-            counters.failed(0, 1, class);
+            counters.count_failed(0, 1, class);
         }
-        counters.ended(0, 1, true);
-        counters.ended(0, 1, false);
-        counters.ended(0, 0, true);
+        counters.count_ended_step(0, 1, true);
+        counters.count_ended_step(0, 1, false);
+        counters.count_ended_step(0, 0, true);
         let steps = &counters.workflows[0].steps;
         assert_eq!(steps[0], StepCounts { done: 1, retried: 0, failed: 0 });
         assert_eq!(steps[1], StepCounts { done: 1, retried: 2, failed: 2 });
         assert_eq!((counters.steps, counters.retries, counters.rejects, counters.fatals), (3, 2, 1, 1));
-        counters.failed(0, 9, Class::Reject);
+        counters.count_failed(0, 9, Class::Reject);
         assert_eq!(counters.rejects, 2, "a step of another version is counted in all");
     }
 }

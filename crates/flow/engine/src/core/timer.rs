@@ -1,4 +1,4 @@
-//! Timers of cohorts, batches and gates; never of single items.
+//! Timers for groups of items, batches and gates. Items that wait for the same time share one timer.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -9,13 +9,13 @@ use crate::slots::Slot;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
-    /// Items that failed together come back together.
-    Cohort(Vec<Waiting>),
-    /// The same for a target's retries, as far as its budget goes.
-    Retries(TargetId, Vec<Waiting>),
-    /// A batch has been held for too long.
+    /// Items that failed together are tried again together.
+    Cohort(Vec<WaitingStep>),
+    /// The same for retries of a target, within its retry budget.
+    Retries(TargetId, Vec<WaitingStep>),
+    /// A worker has held the batch past its deadline.
     Batch(BatchId),
-    /// A cancelled run has waited long enough for the answers of its attempts.
+    /// A cancelled run no longer waits for the answers to its attempts.
     Grace(Slot),
     /// A gate may open.
     Gate,
@@ -23,7 +23,7 @@ pub(crate) enum Timer {
 
 /// A step of a run that waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingStep {
     pub run: Slot,
     pub step: u16,
     pub index: u32,
@@ -45,8 +45,8 @@ impl Timers {
         self.heap.peek().map_or(Moment::FAR, |Reverse((at, ..))| *at)
     }
 
-    /// Steps that wait for their time.
-    pub fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+    /// Returns the steps that wait for a timer.
+    pub fn waiting(&self) -> impl Iterator<Item = &WaitingStep> {
         self.heap.iter().flat_map(|Reverse((_, _, timer))| match timer {
             Timer::Cohort(waiting) | Timer::Retries(_, waiting) => waiting.as_slice(),
             Timer::Batch(_) | Timer::Grace(_) | Timer::Gate => &[],

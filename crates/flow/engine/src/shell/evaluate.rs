@@ -1,5 +1,5 @@
-//! Evaluates a step's expressions for a batch of runs: `when`, then `for-each`, then `input`; durations and events of
-//! the control kinds too. Pure, but possibly slow, so it runs off the reactor.
+//! Evaluates a step's expressions for a batch of runs: `when`, then `for-each`, then `input`; also the durations and
+//! events of the control kinds. It has no side effects but may be slow, so it runs outside the async reactor.
 
 use std::sync::Arc;
 
@@ -8,21 +8,24 @@ use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Expression, Graph, Role, Step, StepId, Variables};
 use serde_json::Value;
 
-use crate::core::{
-    Evaluated,
-    input::{Asks, ToEvaluate, ToJudge},
+use crate::{
+    codes,
+    core::{
+        Evaluation,
+        input::{CheckQuestion, EvaluationItem, EventCheck},
+    },
 };
 
-pub fn all(graph: &Graph, step: StepId, items: &[ToEvaluate]) -> Vec<Evaluated> {
-    items.iter().map(|item| one(graph, step, item).unwrap_or_else(Evaluated::Failed)).collect()
+pub fn evaluate_all(graph: &Graph, step: StepId, items: &[EvaluationItem]) -> Vec<Evaluation> {
+    items.iter().map(|item| evaluate_step(graph, step, item).unwrap_or_else(Evaluation::Failed)).collect()
 }
 
-/// Whether an arriving event passes. An error is no `false`.
-pub fn judge(item: &ToJudge) -> Result<bool, Failure> {
+/// Whether an arriving event passes its check. An error does not count as `false`.
+pub fn check_event(item: &EventCheck) -> Result<bool, Failure> {
     let event = Arc::new(item.event.as_json());
     let variables = Variables { event: Some(event.clone()), ..Variables::default() };
-    match &item.asks {
-        Asks::Begins { source } => {
+    match &item.question {
+        CheckQuestion::Begins { source } => {
             let mut failure = None;
             for on in item.graph.on.iter().filter(|on| on.source == *source && on.entity == item.target.entity) {
                 let Some(when) = &on.when else { return Ok(true) };
@@ -34,7 +37,7 @@ pub fn judge(item: &ToJudge) -> Result<bool, Failure> {
             }
             failure.map_or(Ok(false), Err)
         }
-        Asks::Matches { step, run, outputs } => {
+        CheckQuestion::Matches { step, run, outputs } => {
             let step = &item.graph.steps[*step as usize];
             let Some((_, matches)) = step.expressions.iter().find(|(name, _)| &**name == "match") else {
                 return Ok(true);
@@ -51,11 +54,11 @@ fn steps(graph: &Graph, outputs: &[(StepId, Document)]) -> Vec<(Name, Document)>
     outputs.iter().map(|(id, output)| (graph.steps[*id as usize].name.clone(), output.clone())).collect()
 }
 
-/// What the expressions of a step make of one run.
+/// Evaluates the expressions of a step for one run.
 ///
 /// # Errors
-/// If one of them fails, or gives what it must not.
-pub fn one(graph: &Graph, step: StepId, item: &ToEvaluate) -> Result<Evaluated, Failure> {
+/// If an expression fails, or its value has the wrong type.
+pub fn evaluate_step(graph: &Graph, step: StepId, item: &EvaluationItem) -> Result<Evaluation, Failure> {
     let step = &graph.steps[step as usize];
     let input = item.input.as_deref().unwrap_or(&Value::Null);
     let mut variables = Variables {
@@ -68,14 +71,17 @@ pub fn one(graph: &Graph, step: StepId, item: &ToEvaluate) -> Result<Evaluated, 
     if let Some(when) = &step.when
         && matches!(evaluate(when, "when", input, &variables)?, Value::Null | Value::Bool(false))
     {
-        return Ok(Evaluated::Skip);
+        return Ok(Evaluation::Skip);
     }
     if let Some(for_each) = &step.for_each {
         let list = match evaluate(for_each, "for-each", input, &variables)? {
             Value::Null => Vec::new(),
             Value::Array(list) => list,
             other => {
-                return Err(Failure::reject("bad-for-each", format!("for-each gave {}, not a list", kind(&other))));
+                return Err(Failure::reject(
+                    codes::BAD_FOR_EACH,
+                    format!("for-each gave {}, not a list", kind(&other)),
+                ));
             }
         };
         let (mut inputs, mut items) = (Vec::with_capacity(list.len()), Vec::with_capacity(list.len()));
@@ -89,7 +95,7 @@ pub fn one(graph: &Graph, step: StepId, item: &ToEvaluate) -> Result<Evaluated, 
                 None => Some(element),
             });
         }
-        return Ok(Evaluated::Each { inputs, items });
+        return Ok(Evaluation::Each { inputs, items });
     }
     let given = match &step.input {
         Some(expression) => document(evaluate(expression, "input", input, &variables)?),
@@ -99,49 +105,56 @@ pub fn one(graph: &Graph, step: StepId, item: &ToEvaluate) -> Result<Evaluated, 
         Role::Sleep => sleep(step),
         Role::Wait => wait(step, item, input, &variables),
         Role::Emit => match given.as_deref() {
-            None | Some(Value::Null) => Ok(Evaluated::Emit(Vec::new())),
-            Some(Value::Array(events)) => Ok(Evaluated::Emit(events.clone())),
-            Some(event) => Ok(Evaluated::Emit(vec![event.clone()])),
+            None | Some(Value::Null) => Ok(Evaluation::Emit(Vec::new())),
+            Some(Value::Array(events)) => Ok(Evaluation::Emit(events.clone())),
+            Some(event) => Ok(Evaluation::Emit(vec![event.clone()])),
         },
-        _ => Ok(Evaluated::Go(given)),
+        _ => Ok(Evaluation::Go(given)),
     }
 }
 
 fn evaluate(expression: &Expression, place: &str, input: &Value, variables: &Variables) -> Result<Value, Failure> {
     expression
         .evaluate(input, variables)
-        .map_err(|error| Failure::reject("bad-expression", format!("{place}: {error}")))
+        .map_err(|error| Failure::reject(codes::BAD_EXPRESSION, format!("{place}: {error}")))
 }
 
 fn document(value: Value) -> Document {
     if value.is_null() { None } else { Some(Arc::new(value)) }
 }
 
-fn sleep(step: &Step) -> Result<Evaluated, Failure> {
+fn sleep(step: &Step) -> Result<Evaluation, Failure> {
     let text = step.settings.get("for").and_then(Value::as_str).unwrap_or("0s");
     let wait = honeyflow_workflow::duration::parse(text)
-        .ok_or_else(|| Failure::reject("bad-duration", format!("`{text}` is no duration")))?;
-    Ok(Evaluated::Sleep(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+        .ok_or_else(|| Failure::reject(codes::BAD_DURATION, format!("`{text}` is no duration")))?;
+    Ok(Evaluation::Sleep(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// Which key an event must have: the one that is asked for, or the run's own where nothing else tells it.
-fn wait(step: &Step, item: &ToEvaluate, input: &Value, variables: &Variables) -> Result<Evaluated, Failure> {
+/// Evaluates which key the awaited event must have: that of the `key` setting; with `match` alone any key; otherwise
+/// the key of the run.
+fn wait(step: &Step, item: &EvaluationItem, input: &Value, variables: &Variables) -> Result<Evaluation, Failure> {
     let setting = |wanted: &str| step.expressions.iter().find(|(name, _)| &**name == wanted);
     let key = match (setting("key"), setting("match")) {
         (Some((_, key)), _) => match evaluate(key, "key", input, variables)? {
             Value::String(key) if key.contains('\0') => {
-                return Err(Failure::reject("bad-key", "key gave a text with a NUL character, which no event has"));
+                return Err(Failure::reject(
+                    codes::BAD_KEY,
+                    "key gave a text with a NUL character, which no event has",
+                ));
             }
             Value::String(key) => Some(key.into()),
             Value::Number(key) => Some(key.to_string().into()),
             other => {
-                return Err(Failure::reject("bad-key", format!("key gave {}, not a text or number", kind(&other))));
+                return Err(Failure::reject(
+                    codes::BAD_KEY,
+                    format!("key gave {}, not a text or number", kind(&other)),
+                ));
             }
         },
         (None, Some(_)) => None,
         (None, None) => Some(item.run.key.clone()),
     };
-    Ok(Evaluated::Wait { millis: u64::try_from(step.timeout.as_millis()).unwrap_or(u64::MAX), key })
+    Ok(Evaluation::Wait { millis: u64::try_from(step.timeout.as_millis()).unwrap_or(u64::MAX), key })
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -1,5 +1,5 @@
-//! The shards of every source that this node works on, and what the core is told of them. The hives they belong to live
-//! longer than the engine: a node that is restarted in part stays a member.
+//! The shards of every source that this node works on: passes their changes to the core, and the core's requests to the
+//! hives. The hives live longer than the engine: a node whose engine is restarted stays a member.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,34 +12,36 @@ use honeyflow_runtime::{Failure, Moment};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{Service, TakeShards};
+use crate::codes;
 
 const CHANGES_MAX: usize = 256;
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
-pub(super) enum Happened {
+pub(super) enum ShardEvent {
     Changed(Change),
-    /// The terms of this port are good until then.
+    /// The terms of this port are trusted until then.
     Trusted(Moment),
-    /// No member any more, and not to be one again under this start.
+    /// The node is no longer a member, and cannot become one again in this incarnation.
     Ended(Failure),
 }
 
-/// By port; its tasks end with it, and so do the terms of what was taken.
-pub(super) struct Held {
+/// The shards that were taken, for all ports. When it is dropped, its tasks end, and with them the terms of its shards.
+pub(super) struct HeldShards {
     hives: Vec<Hive>,
-    /// Leases under which there is a term, and their ports.
+    /// The leases that this node holds, and their ports.
     terms: BTreeMap<Name, usize>,
-    /// Bring what happens to the one task that owns the core.
-    messengers: JoinSet<()>,
-    /// What is being said to the hives.
-    words: JoinSet<()>,
+    /// Tasks that pass the changes on to the task that owns the core.
+    forwarders: JoinSet<()>,
+    /// Requests to the hives that are under way.
+    requests: JoinSet<()>,
 }
 
 impl Service {
-    pub(super) async fn take_shards(&self) -> Result<(Held, mpsc::Receiver<(usize, Happened)>), Failure> {
+    pub(super) async fn take_shards(&self) -> Result<(HeldShards, mpsc::Receiver<(usize, ShardEvent)>), Failure> {
         let (changes, changed) = mpsc::channel(CHANGES_MAX);
         let hives = self.config.sources.iter().map(|port| port.hive.clone()).collect();
-        let mut held = Held { hives, terms: BTreeMap::new(), messengers: JoinSet::new(), words: JoinSet::new() };
+        let mut held =
+            HeldShards { hives, terms: BTreeMap::new(), forwarders: JoinSet::new(), requests: JoinSet::new() };
         let Some(TakeShards { pinned_only }) = self.config.shards else { return Ok((held, changed)) };
         for (at, port) in self.config.sources.iter().enumerate() {
             let planned = self.config.plan.sources.iter().filter(|source| source.port == at);
@@ -51,48 +53,49 @@ impl Service {
                 }
             }
             for (source, count) in sources {
-                let shards = take(&port.hive, &source, count, pinned_only).await?;
-                held.messengers.spawn(bring(at, shards, changes.clone()));
+                let shards = take_with_retry(&port.hive, &source, count, pinned_only).await?;
+                held.forwarders.spawn(forward_changes(at, shards, changes.clone()));
             }
         }
         Ok((held, changed))
     }
 }
 
-impl Held {
+impl HeldShards {
     pub fn mint(&mut self, port: usize, lease: Name, floor: Epoch) {
         let hive = self.hives[port].clone();
         self.send(async move { hive.mint(lease, floor).await });
     }
 
-    /// The task that owns the core waits for nobody.
+    /// Sends a request in a separate task: the task that owns the core never waits for a hive.
     fn send(&mut self, message: impl Future<Output = ()> + Send + 'static) {
-        while self.words.try_join_next().is_some() {}
-        self.words.spawn(message);
+        while self.requests.try_join_next().is_some() {}
+        self.requests.spawn(message);
     }
 
-    /// Before everything here is dropped: a shard that was left is handed over then, not released.
-    pub async fn said(&mut self) {
-        while self.words.join_next().await.is_some() {}
+    /// Waits until all requests were sent. Called before the shards are dropped, so that a shard that was left is
+    /// transferred and not merely released.
+    pub async fn finish_requests(&mut self) {
+        while self.requests.join_next().await.is_some() {}
     }
 
-    pub fn left(&mut self, port: usize, left: contract::Held) {
-        tracing::info!(lease = %left.lease, "shard left");
+    pub fn on_left(&mut self, port: usize, left: contract::HeldLease) {
+        tracing::info!(lease = %left.lease, "left the shard");
         self.terms.remove(&left.lease);
         let hive = self.hives[port].clone();
         self.send(async move { hive.left(left).await });
     }
 
-    pub fn note(&mut self, port: usize, happened: &Happened) {
+    pub fn note(&mut self, port: usize, happened: &ShardEvent) {
         match happened {
-            Happened::Changed(Change::Gained(term)) => _ = self.terms.insert(term.lease().clone(), port),
-            Happened::Changed(Change::Lost { lease, .. }) => _ = self.terms.remove(lease),
+            ShardEvent::Changed(Change::Gained(term)) => _ = self.terms.insert(term.lease().clone(), port),
+            ShardEvent::Changed(Change::Lost { lease, .. }) => _ = self.terms.remove(lease),
             _ => {}
         }
     }
 
-    /// Whether something is held here that another node could have.
-    pub fn can_be_given(&self) -> bool {
+    /// Whether this node holds a shard that another node could take over.
+    pub fn can_transfer(&self) -> bool {
         self.terms.values().any(|port| {
             let hive = &self.hives[*port];
             let (me, view) = (hive.node(), hive.view().view);
@@ -100,7 +103,7 @@ impl Held {
         })
     }
 
-    /// Others are to have what is here, shard by shard.
+    /// Asks the hives to transfer this node's shards to other nodes, shard by shard.
     pub fn drain(&mut self) {
         for hive in self.hives.clone() {
             self.send(async move { hive.drain().await });
@@ -108,8 +111,9 @@ impl Held {
     }
 }
 
-/// The tasks of an engine that has just ended may not have let go yet.
-async fn take(hive: &Hive, source: &str, count: u32, pinned_only: bool) -> Result<Shards, Failure> {
+/// Takes the shards of a source; retries for a second, because the tasks of an engine that has just ended may still
+/// hold them.
+async fn take_with_retry(hive: &Hive, source: &str, count: u32, pinned_only: bool) -> Result<Shards, Failure> {
     let patience = tokio::time::Instant::now() + LET_GO_WITHIN;
     loop {
         match hive.shards(source, count, pinned_only).await {
@@ -119,25 +123,25 @@ async fn take(hive: &Hive, source: &str, count: u32, pinned_only: bool) -> Resul
     }
 }
 
-async fn bring(port: usize, mut shards: Shards, changes: mpsc::Sender<(usize, Happened)>) {
+async fn forward_changes(port: usize, mut shards: Shards, changes: mpsc::Sender<(usize, ShardEvent)>) {
     let mut trust = shards.hive().trust();
-    // What was said before anybody listened counts too.
+    // The value that was set before this task began counts too.
     trust.mark_changed();
     loop {
         let happened = tokio::select! {
-            // A loss comes before the trust that others go on with.
+            // A lost lease goes before the trust that the other leases have gained.
             biased;
             change = shards.next() => match change {
-                Some(change) => Happened::Changed(change),
+                Some(change) => ShardEvent::Changed(change),
                 None => {
                     let failure = shards.hive().ended().await;
-                    let left = || Failure::retry("left", "this node has left the hive");
-                    Happened::Ended(failure.unwrap_or_else(left))
+                    let left = || Failure::retry(codes::LEFT, "this node has left the hive");
+                    ShardEvent::Ended(failure.unwrap_or_else(left))
                 }
             },
-            Ok(()) = trust.changed() => Happened::Trusted(*trust.borrow_and_update()),
+            Ok(()) = trust.changed() => ShardEvent::Trusted(*trust.borrow_and_update()),
         };
-        let over = matches!(happened, Happened::Ended(_));
+        let over = matches!(happened, ShardEvent::Ended(_));
         if changes.send((port, happened)).await.is_err() || over {
             return;
         }

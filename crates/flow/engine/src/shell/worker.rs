@@ -1,4 +1,4 @@
-//! The worker in the node: a task per batch, bounded by the room the core was told of.
+//! The worker inside the node: one task per batch, bounded by the room that it offered to the core.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -12,18 +12,18 @@ use honeyflow_step::Step;
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::evaluate;
-use crate::core::{BatchId, Evaluated, Input, input::Work};
+use crate::core::{BatchId, Evaluation, Input, input::Work};
 
-/// Batches at work, so that those which nobody wants any more can be stopped.
+/// The batches being executed, so that a cancelled one can be stopped.
 #[derive(Clone, Default)]
 pub(super) struct Attempts(Arc<Mutex<HashMap<BatchId, AbortHandle>>>);
 
 impl Attempts {
-    fn with<T>(&self, look: impl FnOnce(&mut HashMap<BatchId, AbortHandle>) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, change: impl FnOnce(&mut HashMap<BatchId, AbortHandle>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The step is dropped where it stands; the core hears that there is no answer.
+    /// Aborts the step; the core is informed that the batch has no answer.
     pub fn stop(&self, batch: BatchId) {
         if let Some(attempt) = self.with(|all| all.remove(&batch)) {
             attempt.abort();
@@ -31,24 +31,24 @@ impl Attempts {
     }
 }
 
-/// `places` of limits on how many at once are free again when the step has ended: answered, failed, stopped or
-/// panicked.
+/// Executes a batch. `slots` of concurrency limits are free again when the step has ended: answered, failed, stopped
+/// or panicked.
 pub(super) fn work(
     steps: &[Vec<Arc<dyn Step>>],
     evaluator: impl FnOnce(&str) -> Arc<Evaluator>,
     attempts: &Attempts,
     batch: BatchId,
-    (work, places): (Work, Vec<Permit<'static>>),
+    (work, slots): (Work, Vec<Permit<'static>>),
     inputs: mpsc::Sender<Input>,
 ) {
     match work {
         Work::Execute { workflow, step, batch: work } => {
             let timeout = work.timeout;
             let step = steps[workflow][step as usize].clone();
-            // A task of its own: a panic is the end of the batch, not of the node.
+            // A separate task: a panic ends the batch, not the node.
             let attempt = tokio::spawn(async move {
-                // Dropped after the step, wherever that stands.
-                let _places = places;
+                // Dropped after the step, also if the task is aborted.
+                let _slots = slots;
                 tokio::time::timeout(timeout, step.execute(work)).await
             });
             let attempts = attempts.clone();
@@ -72,14 +72,14 @@ pub(super) fn work(
             let evaluator = evaluator(&graph.name);
             let timeout = TIMEOUT.min(graph.steps[step as usize].timeout);
             tokio::spawn(async move {
-                let one = move |item: &_| evaluate::one(&graph, step, item);
+                let one = move |item: &_| evaluate::evaluate_step(&graph, step, item);
                 let results = evaluator.run(Arc::new(items), timeout, Arc::new(one)).await;
-                let results = results.into_iter().map(|result| result.unwrap_or_else(Evaluated::Failed)).collect();
+                let results = results.into_iter().map(|result| result.unwrap_or_else(Evaluation::Failed)).collect();
                 let _ = inputs.send(Input::Evaluated { batch, results }).await;
             });
         }
     }
 }
 
-/// Of the expressions of a batch; two fifths of it for one item.
+/// The time limit for the expressions of a batch; one item may use two fifths of it.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,12 +1,12 @@
-//! Deadlines of runs: whatever they do when their time is over, and whoever owns them then.
+//! Deadlines of runs: they hold in every state of a run and over a change of its owner.
 
 use honeyflow_engine::core::Input;
 use honeyflow_runtime::Failure;
 use honeyflow_source::Intake;
 use honeyflow_step::Outcome;
 use honeyflow_store::{
-    Op, Recovered,
-    write::{Checkpoint, Checkpointed, OF_RUN},
+    Op, RecoveredState,
+    write::{Checkpoint, CheckpointOutcome, WHOLE_RUN_STEP},
 };
 use honeyflow_workflow::{
     Workflow,
@@ -34,7 +34,7 @@ fn assert_parked_for_its_deadline(ops: &[Op]) {
     assert!(parked[0].failure.message.contains("10s"), "{}", parked[0].failure.message);
 }
 
-/// WF-61: while it sleeps, while it waits for an event, and between two tries.
+/// WF-61: the run may sleep, wait for an event, or wait between two attempts.
 #[test]
 fn wf_61_a_deadline_ends_a_run_that_waits() {
     for middle in
@@ -53,13 +53,13 @@ fn wf_61_a_deadline_ends_a_run_that_waits() {
         table.pass(200);
         assert_parked_for_its_deadline(&table.commit_all());
         table.pass(4_000_000);
-        assert!(table.given.is_empty() && table.open_runs() == 0, "nothing of it is left");
+        assert!(table.given.is_empty() && table.open_runs() == 0, "no step or run is left");
     }
 }
 
-/// WF-61: an attempt in a worker's hands has the grace of a cancelled one.
+/// WF-61: an attempt that a worker holds gets the same grace period as that of a cancelled run.
 #[test]
-fn wf_61_a_deadline_takes_back_what_workers_hold() {
+fn wf_61_a_deadline_takes_back_attempts_from_workers() {
     let mut table = Table::new(&within_ten_seconds(step("work")));
     table.rows(&[(1, "a")]);
     table.done("load");
@@ -72,7 +72,7 @@ fn wf_61_a_deadline_takes_back_what_workers_hold() {
 }
 
 #[test]
-fn wf_61_a_run_in_time_knows_of_no_deadline() {
+fn wf_61_a_run_that_ends_in_time_is_not_affected() {
     let mut table = Table::new(&within_ten_seconds(step("work")));
     table.rows(&[(1, "a")]);
     table.done("load");
@@ -88,9 +88,9 @@ fn checkpoints(ops: Vec<Op>) -> Vec<Checkpoint> {
     ops.into_iter().filter_map(|op| if let Op::Checkpoint(one) = op { Some(*one) } else { None }).collect()
 }
 
-/// WF-61: it counts from where the run began, whoever owns it.
+/// WF-61: the deadline counts from the run's beginning, also after a change of owner.
 #[test]
-fn wf_61_a_deadline_outlives_its_owner() {
+fn wf_61_a_deadline_survives_its_owner() {
     let mut table = Table::new(&within_ten_seconds(step("call")));
     table.rows(&[(1, "a")]);
     table.pass(4_000);
@@ -98,35 +98,35 @@ fn wf_61_a_deadline_outlives_its_owner() {
     table.done("middle");
     let kept = checkpoints(table.commit_all());
     let [of_run, _] = &kept[..] else { panic!("{kept:?}") };
-    let Checkpointed::Until(until) = of_run.outcome else { panic!("{of_run:?}") };
-    assert_eq!((&*of_run.step, &of_run.covers[..]), (OF_RUN, &[1][..]));
-    // Another one takes over when three seconds are left.
-    table.next_owner(Recovered { checkpoints: kept.clone(), ..Recovered::default() });
+    let CheckpointOutcome::Until(until) = of_run.outcome else { panic!("{of_run:?}") };
+    assert_eq!((&*of_run.step, &of_run.covers[..]), (WHOLE_RUN_STEP, &[1][..]));
+    // Another node takes over when three seconds are left.
+    table.next_owner(RecoveredState { checkpoints: kept.clone(), ..RecoveredState::default() });
     let event = row(1, "a", 4);
     let intake = Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() };
-    table.harvest(Intake { store_ms: until - 3_000, ..intake.clone() });
+    table.answer_poll(Intake { store_ms: until - 3_000, ..intake.clone() });
     let (load, _) = table.next();
     table.pass(2_900);
     assert!(table.withdrawn.is_empty());
     table.pass(200);
     assert_eq!(table.withdrawn.len(), 1);
-    table.tell(Input::Unanswered { batch: load });
+    table.send(Input::Unanswered { batch: load });
     assert_eq!(parked(&table.commit_all())[0].failure.code, "deadline");
-    // Over while nobody was there.
-    table.next_owner(Recovered { checkpoints: kept, ..Recovered::default() });
-    table.harvest(Intake { store_ms: until + 60_000, ..intake });
+    // The deadline passed while no node owned the run.
+    table.next_owner(RecoveredState { checkpoints: kept, ..RecoveredState::default() });
+    table.answer_poll(Intake { store_ms: until + 60_000, ..intake });
     table.pass(11_000);
     assert_eq!(parked(&table.commit_all())[0].failure.code, "deadline");
 }
 
-/// WF-21: what has written nothing did not begin; its time begins with it.
+/// WF-21: a run without a checkpoint begins again at the next owner, with its full time.
 #[test]
-fn wf_61_a_run_that_begins_anew_has_all_its_time() {
+fn wf_61_a_run_that_begins_again_has_its_full_time() {
     let mut table = Table::new(&within_ten_seconds(step("work")));
     table.rows(&[(1, "a")]);
     table.pass(9_000);
     assert!(table.written.is_empty());
-    table.next_owner(Recovered::default());
+    table.next_owner(RecoveredState::default());
     table.rows(&[(1, "a")]);
     table.pass(9_000);
     assert_eq!(keys(&table.done("load")), ["a"]);

@@ -1,4 +1,4 @@
-//! Defects of an engine that this one learned from, each a test that fails where the defect is.
+//! Defects of an earlier engine: each test fails in an engine that has the defect.
 
 use honeyflow_engine::core::Input;
 use honeyflow_runtime::Failure;
@@ -41,13 +41,13 @@ fn emcee_lost_batch_is_given_out_again() {
     let mut table = Table::new(&plain());
     table.rows(&[(1, "a")]);
     let (lost, _) = table.next();
-    table.tell(Input::WorkerLost { worker: 0 });
-    table.tell(Input::Hello { worker: 1, room: (0..4).map(|kind| (kind, 8)).collect() });
+    table.send(Input::WorkerLost { worker: 0 });
+    table.send(Input::Hello { worker: 1, room: (0..4).map(|kind| (kind, 8)).collect() });
     let (again, work) = table.next();
     assert_ne!(again, lost);
     assert_eq!(keys(&work.items), ["a"]);
     table.answer(lost, 1, &Outcome::Done(None));
-    assert!(table.given.is_empty(), "whatever the dead one says later is refused");
+    assert!(table.given.is_empty(), "a late answer of the dead worker is refused");
 }
 
 #[test]
@@ -64,12 +64,12 @@ fn emcee_unknown_reply_is_rejected() {
     let mut table = Table::new(&plain());
     table.rows(&[(1, "a")]);
     let (batch, _) = table.next();
-    table.tell(Input::Outcomes { batch, outcomes: vec![Outcome::Done(None), Outcome::Done(None)] });
+    table.send(Input::Outcomes { batch, outcomes: vec![Outcome::Done(None), Outcome::Done(None)] });
     table.pass(300_000);
     assert!(!table.given.is_empty() || !table.written.is_empty(), "it does not hang: tried again, or parked");
 }
 
-/// Only crashes were retried there; and the input came again only with a second mix-in.
+/// The earlier engine retried crashes only, and sent the input again only with a second mix-in.
 #[test]
 fn emcee_failed_reply_is_retried() {
     let mut table = Table::new(&plain());
@@ -102,7 +102,7 @@ fn emcee_cause_is_kept() {
     }
     let ops = table.commit();
     let parked = ops.iter().find_map(|op| if let Op::Park(parked) = op { Some(parked) } else { None });
-    let parked = parked.expect("parked after its tries");
+    let parked = parked.expect("parked after its last attempt");
     assert_eq!((&*parked.failure.code, &*parked.failure.message), ("bad-field", "price is no number"));
     assert_eq!((&*parked.step, &parked.events[..]), ("index", &[1][..]));
 }
@@ -120,7 +120,11 @@ fn emcee_parallel_outputs_kept_apart() {
     table.done("right");
     let (_, join) = table.next();
     let input = join.items[0].input.as_deref().cloned();
-    assert_eq!(input, Some(json!({ "left": { "of": "left" }, "right": { "of": "right" } })), "the last writer won");
+    assert_eq!(
+        input,
+        Some(json!({ "left": { "of": "left" }, "right": { "of": "right" } })),
+        "each output under the name of its step; in the earlier engine the last writer won"
+    );
 }
 
 #[test]
@@ -130,7 +134,7 @@ fn emcee_quick_rerun_of_key() {
         table.rows(&[(id, "a")]);
         table.done("load");
         table.done("index");
-        assert_eq!(settled(&table.commit()), [id], "at once again, without a clash of names");
+        assert_eq!(settled(&table.commit()), [id], "the next run follows at once, without a name conflict");
     }
 }
 

@@ -1,5 +1,4 @@
-//! Defects of an engine that this one learned from: what its masters lost when one of them went down, and what its
-//! workers could not cope with.
+//! Defects of an earlier engine: what its masters lost when one of them died, and what its workers could not handle.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +15,7 @@ fn one_by_one() -> Vec<Workflow> {
     vec![Workflow::new("index").on("shop", "book").step("load", step("load").set("batch", 1))]
 }
 
-/// WF-93: whoever takes over reads again what is in the table; what the first one had under way is refused or harmless.
+/// WF-93: the next master reads the rows of the table again; late writes of the first one are refused or harmless.
 #[tokio::test]
 async fn emcee_workflow_master_restart_loses_nothing() {
     let mut engine = Engine::new(&plain(), 0, 4);
@@ -33,7 +32,7 @@ async fn emcee_workflow_master_restart_loses_nothing() {
     second.abort();
 }
 
-/// WF-93: everything that was out is given out again, and what is said of it later is refused.
+/// WF-93: all batches that were out are given out again, and late answers to them are refused.
 #[test]
 fn emcee_worker_master_restart_loses_nothing() {
     let mut table = Table::new(&one_by_one());
@@ -41,7 +40,7 @@ fn emcee_worker_master_restart_loses_nothing() {
     table.rows(&[(1, "a"), (2, "b"), (3, "c"), (4, "d")]);
     let lost: Vec<_> = std::iter::from_fn(|| table.given.pop_front()).collect();
     assert_eq!(lost.len(), 3);
-    table.tell(Input::WorkerLost { worker: 0 });
+    table.send(Input::WorkerLost { worker: 0 });
     table.hello(0, 8);
     for (batch, _) in &lost {
         table.answer(*batch, 1, &honeyflow_step::Outcome::Done(None));
@@ -56,7 +55,7 @@ fn emcee_worker_master_restart_loses_nothing() {
     assert_eq!(settled(&table.commit_all()).len(), 4);
 }
 
-/// WF-91, WF-121: rows live in the runs and not in the poller.
+/// WF-91, WF-121: rows belong to the runs, not to the poller.
 #[test]
 fn emcee_poller_master_restart_still_acks() {
     let mut table = Table::new(&plain());
@@ -69,7 +68,7 @@ fn emcee_poller_master_restart_still_acks() {
     assert!(!table.status().workflows.iter().any(|workflow| workflow.open > 0));
 }
 
-/// WF-91: a poller that dies, again and again, is replaced alone; what it would have brought comes.
+/// WF-91: a poller that dies several times is replaced, without a restart of other parts; its rows are still found.
 #[tokio::test]
 async fn emcee_dead_poller_is_replaced() {
     let mut engine = Engine::new(&plain(), 3, 4);
@@ -78,24 +77,24 @@ async fn emcee_dead_poller_is_replaced() {
     engine.done().await;
     assert_eq!(engine.keys_written(), 5);
     let status = engine.handle.status();
-    assert_eq!(status.leases_lost, 0, "nothing else was restarted for it");
+    assert_eq!(status.leases_lost, 0, "no other part was restarted");
     running.abort();
 }
 
-/// WF-22, RL-18: a worker that knows no such step is not stuck with it, and neither is the step.
+/// WF-22, RL-18: a worker that does not know the kind of a step is not blocked by it, and the step waits for another.
 #[test]
 fn emcee_unknown_kind_is_left_to_others() {
     const LOAD: u16 = 1;
     const INDEX: u16 = 3;
     let mut table = Table::new(&plain());
-    table.tell(Input::Hello { worker: 0, room: vec![(LOAD, 4)] });
+    table.send(Input::Hello { worker: 0, room: vec![(LOAD, 4)] });
     table.rows(&[(1, "a")]);
     table.done("load");
-    assert!(table.given.is_empty(), "nobody here can do it");
+    assert!(table.given.is_empty(), "no worker executes this kind");
     assert_eq!(table.reason(), "no-worker");
     table.rows(&[(2, "b")]);
-    assert_eq!(keys(&table.done("load")), ["b"], "the worker goes on with what it knows");
-    table.tell(Input::Hello { worker: 1, room: vec![(INDEX, 4)] });
+    assert_eq!(keys(&table.done("load")), ["b"], "the worker continues with the kinds it knows");
+    table.send(Input::Hello { worker: 1, room: vec![(INDEX, 4)] });
     assert_eq!(keys(&table.done("index")), ["a", "b"]);
     let ops = table.commit_all();
     assert_eq!((settled(&ops), table.status().parked), (vec![1, 2], 0));
@@ -107,14 +106,14 @@ fn emcee_full_worker_drops_nothing() {
     table.hello(0, 1);
     table.rows(&[(1, "a"), (2, "b"), (3, "c")]);
     for key in ["a", "b", "c"] {
-        assert_eq!(table.given.len(), 1, "a full worker is given nothing");
+        assert_eq!(table.given.len(), 1, "a full worker gets no batch");
         assert_eq!(keys(&table.done("load")), [key]);
     }
     assert!(table.given.is_empty());
     assert_eq!(settled(&table.commit_all()), [1, 2, 3]);
 }
 
-/// It was 10 there, for every step and machine.
+/// In the earlier engine the concurrency was 10 for every step and machine.
 #[tokio::test]
 async fn emcee_step_concurrency_is_set() {
     for at_once in [1, 3] {
@@ -130,7 +129,7 @@ async fn emcee_step_concurrency_is_set() {
     }
 }
 
-/// WF-121: acknowledgements are repeated until they are known to have happened, and the key is held so long.
+/// WF-121: an acknowledgement is repeated until it is confirmed, and the key is held until then.
 #[test]
 fn a_lost_acknowledgement_is_sent_again() {
     let mut table = Table::new(&plain());
@@ -141,11 +140,11 @@ fn a_lost_acknowledgement_is_sent_again() {
         let (write, request) = table.written.pop_front().expect("written");
         assert_eq!(settled(&request.ops), [1]);
         let result = Err(honeyflow_runtime::Failure::retry("unknown", "the answer was lost"));
-        table.tell(Input::Written { write, result });
+        table.send(Input::Written { write, result });
         assert_eq!(table.open_runs(), 1);
         table.pass(6_000);
     }
     let (write, _) = table.written.pop_front().expect("written");
-    table.tell(Input::Written { write, result: Ok(Reply::Committed) });
+    table.send(Input::Written { write, result: Ok(Reply::Committed) });
     assert_eq!(table.open_runs(), 0);
 }

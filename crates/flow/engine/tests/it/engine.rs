@@ -1,4 +1,4 @@
-//! The whole engine on a store in memory: its tasks are killed, and what is left in the table must still be done.
+//! The whole engine on a store in memory. Tests kill its tasks and check that all rows of the table are still done.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use honeyflow_engine::{
     core::plan::{Limits, Plan},
-    shell::{Config, Handle, Service, SourcePort, TakeShards, limit::Limits as StepLimits},
+    shell::{Config, Handle, Service, SourcePort, TakeShards, limit::StepLimits},
 };
 use honeyflow_event::{Event, Key, Stamp};
 use honeyflow_hive::{Hive, Options, Traffic};
@@ -27,18 +27,18 @@ use tokio::sync::watch;
 
 use crate::table;
 
-/// Against hanging only.
+/// A bound against hanging tests; no test waits that long when it passes.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Says after every write how many rows are left.
-struct Watched {
+/// A store that publishes after every write how many rows it still has.
+struct WatchedStore {
     memory: MemoryStore,
     left: watch::Sender<usize>,
-    /// How often a shard was begun.
+    /// How often the engine has recovered a shard.
     recovered: watch::Sender<usize>,
 }
 
-impl Store for Watched {
+impl Store for WatchedStore {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         if let Request::Recover { .. } = request {
             self.recovered.send_modify(|recovered| *recovered += 1);
@@ -49,9 +49,9 @@ impl Store for Watched {
     }
 }
 
-/// Polls of this store; the first few, as many as `panics` says, take their task with them.
+/// A source that polls this store; its first `panics` polls panic.
 struct Poller {
-    store: Arc<Watched>,
+    store: Arc<WatchedStore>,
     panics: AtomicU64,
 }
 
@@ -77,21 +77,21 @@ impl Source for Poller {
     }
 }
 
-/// What steps do: they count, may be held up, and write under their stamp like a fenced sink.
+/// The target of the test's steps: it counts batches, can block them, and refuses older stamps as a sink does.
 #[derive(Default)]
 pub struct Target {
     pub held: Mutex<BTreeMap<Key, Stamp>>,
     /// Steps wait while this is true.
     pub closed: watch::Sender<bool>,
-    /// Batches that have begun.
+    /// The number of batches that have begun.
     pub begun: watch::Sender<usize>,
     at_once: AtomicUsize,
     pub most_at_once: AtomicUsize,
 }
 
-struct Scripted(Arc<Target>);
+struct TargetStep(Arc<Target>);
 
-impl Step for Scripted {
+impl Step for TargetStep {
     fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
         let target = self.0.clone();
         Box::pin(async move {
@@ -116,7 +116,7 @@ impl Step for Scripted {
 
 pub struct Engine {
     service: Arc<Service>,
-    store: Arc<Watched>,
+    store: Arc<WatchedStore>,
     pub handle: Handle,
     pub hive: Arc<MemoryHive>,
     pub target: Arc<Target>,
@@ -126,11 +126,11 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(workflows: &[Workflow], poller_dies: u64, batches_at_once: u32) -> Engine {
-        let scripted = |target: &Arc<Target>| Arc::new(Scripted(target.clone())) as Arc<dyn Step>;
+        let scripted = |target: &Arc<Target>| Arc::new(TargetStep(target.clone())) as Arc<dyn Step>;
         Engine::with(workflows, poller_dies, batches_at_once, scripted, StepLimits::default())
     }
 
-    /// Every step is this one.
+    /// An engine in which every step is this one.
     pub fn with(
         workflows: &[Workflow],
         poller_dies: u64,
@@ -142,7 +142,7 @@ impl Engine {
         let clock = BootClock;
         let hive = Arc::new(MemoryHive::new(move || clock.now().0 / 1000));
         let (changed, left) = watch::channel(0);
-        let store = Arc::new(Watched {
+        let store = Arc::new(WatchedStore {
             memory: MemoryStore::new(hive.clone()),
             left: changed,
             recovered: watch::Sender::new(0),
@@ -180,21 +180,21 @@ impl Engine {
         tokio::spawn(async move { service.run().await })
     }
 
-    /// Until so many batches have ever begun.
+    /// Waits until at least `count` batches have begun.
     pub async fn batches(&self, count: usize) {
         let mut begun = self.target.begun.subscribe();
         let seen = tokio::time::timeout(DEADLINE, begun.wait_for(|begun| *begun >= count)).await;
         assert!(seen.is_ok(), "only {} batches have begun", *self.target.begun.borrow());
     }
 
-    /// Until its shard was begun so many times.
+    /// Waits until its shard was recovered `times` times.
     pub async fn recovered(&self, times: usize) {
         let mut recovered = self.store.recovered.subscribe();
         let seen = tokio::time::timeout(DEADLINE, recovered.wait_for(|recovered| *recovered >= times)).await;
         assert!(seen.is_ok(), "begun {} times", *self.store.recovered.borrow());
     }
 
-    /// Until nothing is left in the table.
+    /// Waits until the table is empty.
     pub async fn done(&mut self) {
         let done = tokio::time::timeout(DEADLINE, self.left.wait_for(|left| *left == 0)).await;
         assert!(done.is_ok(), "{} rows are left: {:#?}", self.store.memory.waiting(), self.handle.status());

@@ -1,4 +1,4 @@
-//! Expressions of steps: what they see, what becomes of those that take too long, and what they may emit.
+//! Expressions of steps: which values they see, what happens if they take too long, and what they may emit.
 
 use std::{
     sync::{Arc, Condvar, Mutex},
@@ -6,14 +6,14 @@ use std::{
 };
 
 use honeyflow_engine::{
-    core::{Evaluated, Input},
-    shell::STUCK,
+    codes,
+    core::{Evaluation, Input},
 };
 use honeyflow_evaluate::{Evaluator, Pool, Subject};
 use honeyflow_event::{Key, Name};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_source::Intake;
-use honeyflow_store::{Op, write::Checkpointed};
+use honeyflow_store::{Op, write::CheckpointOutcome};
 use honeyflow_workflow::{Workflow, builder::step};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ use crate::{
     table::{Table, keys, leads_to, message, parked, plain, taken},
 };
 
-/// WF-15: what a step evaluates itself sees what every other expression sees, and no more than it names.
+/// WF-15: an expression that the step itself evaluates sees the same values as any other, but only those that it names.
 #[test]
 fn wf_15_expressions_of_a_step_see_run_steps_and_item() {
     let shape = |expression: &str| step("shape").needs(["load"]).set("expression", expression);
@@ -44,7 +44,7 @@ fn wf_15_expressions_of_a_step_see_run_steps_and_item() {
     let run = seen[0].run.as_deref().expect("the run");
     assert_eq!((&run["workflow"], &run["entity"], &run["key"]), (&json!("shape"), &json!("book"), &json!("a")));
     assert_eq!(seen.iter().map(|seen| seen.item.as_deref()).collect::<Vec<_>>(), [Some(&json!(7)), Some(&json!(8))]);
-    assert_eq!(each.items[1].input.as_deref(), Some(&json!(9)), "its input is another matter");
+    assert_eq!(each.items[1].input.as_deref(), Some(&json!(9)), "`input` is evaluated before");
     let (_, plain) = table.next();
     assert_eq!((&*plain.step, plain.items[0].context.is_none()), ("plain", true));
 }
@@ -54,19 +54,20 @@ fn conditional() -> Vec<Workflow> {
     vec![Workflow::new("some").on("shop", "book").step("do", when)]
 }
 
-/// WF-16: an item that was not reached comes again, one that is too slow has failed; nobody else notices.
+/// WF-16: an item that was not reached is evaluated again, one that is too slow has failed; other items are not
+/// affected.
 #[test]
-fn wf_16_evaluations_are_judged_by_class() {
+fn wf_16_the_class_of_a_failed_evaluation_decides() {
     let mut table = Table::new(&conditional());
-    table.keeps_evaluations = true;
+    table.holds_evaluations = true;
     table.rows(&[(1, "a"), (2, "b"), (3, "c")]);
     let (batch, 3) = table.evaluations.pop_front().expect("given") else { panic!("three together") };
     let results = vec![
-        Evaluated::Failed(Failure::retry("not-reached", "later")),
-        Evaluated::Failed(Failure::reject("too-slow", "twice")),
-        Evaluated::Go(None),
+        Evaluation::Failed(Failure::retry("not-reached", "later")),
+        Evaluation::Failed(Failure::reject("too-slow", "twice")),
+        Evaluation::Go(None),
     ];
-    table.tell(Input::Evaluated { batch, results });
+    table.send(Input::Evaluated { batch, results });
     assert_eq!(keys(&table.done("do")), ["c"]);
     let ops = table.commit_all();
     let [slow] = parked(&ops)[..] else { panic!("{ops:?}") };
@@ -74,7 +75,7 @@ fn wf_16_evaluations_are_judged_by_class() {
     assert!(table.evaluations.is_empty(), "not at once");
     table.pass(500);
     let (batch, 1) = table.evaluations.pop_front().expect("again") else { panic!("it alone") };
-    table.tell(Input::Evaluated { batch, results: vec![Evaluated::Go(None)] });
+    table.send(Input::Evaluated { batch, results: vec![Evaluation::Go(None)] });
     assert_eq!(keys(&table.done("do")), ["a"]);
 }
 
@@ -82,21 +83,21 @@ fn wf_16_evaluations_are_judged_by_class() {
 #[test]
 fn wf_16_a_fatal_evaluation_stops_the_workflow() {
     let mut table = Table::new(&conditional());
-    table.keeps_evaluations = true;
+    table.holds_evaluations = true;
     table.rows(&[(1, "a")]);
     let (batch, _) = table.evaluations.pop_front().expect("given");
-    let fatal = Evaluated::Failed(Failure::fatal("too-slow", "three of them"));
-    table.tell(Input::Evaluated { batch, results: vec![fatal] });
+    let fatal = Evaluation::Failed(Failure::fatal("too-slow", "three of them"));
+    table.send(Input::Evaluated { batch, results: vec![fatal] });
     assert_eq!((&table.alarms[..], table.reason()), (&["workflow-stopped"][..], "fatal"));
     table.pass(30_000);
     assert!(table.evaluations.is_empty() && table.written.is_empty());
     table.pass(31_000);
-    assert_eq!(table.evaluations.len(), 1, "looked at again after a while");
+    assert_eq!(table.evaluations.len(), 1, "tried again after a while");
 }
 
-struct Named(Name, Key);
+struct TestSubject(Name, Key);
 
-impl Subject for Named {
+impl Subject for TestSubject {
     fn entity(&self) -> &Name {
         &self.0
     }
@@ -106,21 +107,21 @@ impl Subject for Named {
     }
 }
 
-/// WF-16: threads that were given up hold cores; with eight of them the process must begin anew.
+/// WF-16: abandoned threads hold cores; with eight of them the process must restart.
 #[tokio::test]
-async fn wf_16_eight_threads_left_behind_end_the_engine() {
+async fn wf_16_eight_abandoned_threads_end_the_engine() {
     let engine = Engine::new(&plain(), 0, 1);
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let leave_behind = |items: usize| {
-        let items: Vec<_> = (0..items).map(|n| Named("book".into(), n.to_string().into())).collect();
+        let items: Vec<_> = (0..items).map(|n| TestSubject("book".into(), n.to_string().into())).collect();
         let (pool, gate): (Arc<Pool>, _) = (Arc::new(engine.pool.beside(1)), gate.clone());
         async move {
-            let hang = move |_: &Named| {
+            let hang = move |_: &TestSubject| {
                 let open = gate.0.lock().expect("a gate");
                 drop(gate.1.wait_while(open, |open| !*open).expect("a gate"));
                 Ok(())
             };
-            // Each hangs once among others and once alone.
+            // Each item hangs twice: once among others and once alone.
             for item in items {
                 let work = Arc::new(hang.clone());
                 Evaluator::new(pool.clone()).run(Arc::new(vec![item]), Duration::from_secs(1), work).await;
@@ -133,7 +134,7 @@ async fn wf_16_eight_threads_left_behind_end_the_engine() {
     leave_behind(1).await;
     let ended = tokio::time::timeout(Duration::from_secs(30), running).await.expect("it ends").expect("no panic");
     let failure = ended.expect_err("it cannot go on");
-    assert_eq!((failure.class, &*failure.code), (Class::Fatal, STUCK));
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, codes::STUCK_EXPRESSIONS));
     *gate.0.lock().expect("a gate") = true;
     gate.1.notify_all();
 }
@@ -142,13 +143,13 @@ fn emits(input: &Value) -> (Vec<Op>, Option<Failure>) {
     let emit = step("emit").set("input", "$event.payload").set("tries", 5);
     let mut table = Table::new(&[Workflow::new("tell").on("shop", "book").step("tell", emit)]);
     let event = message(1, "a", &input.to_string());
-    table.harvest(Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() });
+    table.answer_poll(Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() });
     let ops = table.commit_all();
     let failure = parked(&ops).first().map(|parked| parked.failure.clone());
     (ops, failure)
 }
 
-/// WF-33: what nobody could take is refused where it is made, at once and with the reason.
+/// WF-33: an event that no source could read is refused by the step that emits it, at once and with the reason.
 #[test]
 fn wf_33_emitted_events_are_bounded() {
     let event = |key: Value, payload: Value| json!({ "entity": "note", "key": key, "payload": payload });
@@ -156,7 +157,9 @@ fn wf_33_emitted_events_are_bounded() {
     let (ops, failure) = emits(&json!([fine, { "entity": "note", "key": 7 }]));
     assert_eq!(failure, None);
     let emitted = ops.iter().find_map(|op| match op {
-        Op::Checkpoint(checkpoint) if checkpoint.outcome == Checkpointed::Done(None) => Some(checkpoint.emit.len()),
+        Op::Checkpoint(checkpoint) if checkpoint.outcome == CheckpointOutcome::Done(None) => {
+            Some(checkpoint.emit.len())
+        }
         _ => None,
     });
     assert_eq!(emitted, Some(2));

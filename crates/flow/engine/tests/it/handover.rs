@@ -1,4 +1,4 @@
-//! A shard changes hands while the engine's tasks run.
+//! A shard is transferred to another node while the engine's tasks run.
 
 use std::{
     sync::{
@@ -27,16 +27,16 @@ fn history(engine: &Engine) -> Vec<Event> {
     }
 }
 
-/// HV-21, HV-92: whoever drains waits until another node has its shard, and never lets go of it in between.
+/// HV-21, HV-92: a draining node waits until another node has its shard, and does not release the shard in between.
 #[tokio::test]
-async fn hv_92_a_draining_node_hands_its_shard_over() {
+async fn hv_92_a_draining_node_transfers_its_shard() {
     let engine = Engine::new(&plain(), 0, 4);
     let running = engine.start();
     engine.recovered(1).await;
     let options = Options { stands: false, watch_runtime: false, ..Options::named("next").source("shop") };
     let next = Hive::join(engine.hive.clone(), options).await.unwrap();
     let mut shards = next.shards("shop", 1, false).await.unwrap();
-    // Each knows of the other once it has beaten and asked what has changed.
+    // Each node knows of the other after its next heartbeat and the read of the changes.
     let ours = history(&engine)[0].node;
     let beats = || match engine.hive.apply(Request::View) {
         Ok(Reply::View(view)) => view.nodes.iter().find(|node| Some(node.id) == ours).map_or(0, |node| node.beat),
@@ -58,7 +58,7 @@ async fn hv_92_a_draining_node_hands_its_shard_over() {
 }
 
 #[tokio::test]
-async fn hv_21_alone_it_waits_for_nobody() {
+async fn hv_21_a_single_node_drains_without_waiting() {
     let engine = Engine::new(&plain(), 0, 4);
     let running = engine.start();
     engine.recovered(1).await;
@@ -67,9 +67,9 @@ async fn hv_21_alone_it_waits_for_nobody() {
     assert!(matches!(ended, Ok(Ok(Ok(())))), "{ended:?}");
 }
 
-/// However much there is to hear, that a shard was lost is heard first.
+/// The engine handles the loss of a shard first, even with many other inputs queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn hv_46_a_loss_is_heard_however_busy_the_engine_is() {
+async fn hv_46_a_busy_engine_handles_a_lost_lease_first() {
     let engine = Engine::new(&plain(), 0, 4);
     let running = engine.start();
     engine.recovered(1).await;
@@ -84,7 +84,7 @@ async fn hv_46_a_loss_is_heard_however_busy_the_engine_is() {
         }));
     }
     let holder = history(&engine)[0].node.unwrap();
-    engine.hive.bury(holder);
+    engine.hive.remove_dead(holder);
     engine.recovered(2).await;
     over.store(true, Ordering::Relaxed);
     for flood in floods {

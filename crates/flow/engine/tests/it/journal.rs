@@ -1,4 +1,4 @@
-//! What is written, when, and together with what.
+//! Which operations are written, when, and which go into the same write.
 
 use honeyflow_engine::core::{Input, plan::Limits};
 use honeyflow_runtime::Failure;
@@ -6,15 +6,15 @@ use honeyflow_source::{Intake, Leads};
 use honeyflow_step::Outcome;
 use honeyflow_store::{
     Op,
-    write::{Charged, Checkpointed, Recovered},
+    write::{CheckpointOutcome, RecoveredState, StoredFailure},
 };
 use honeyflow_workflow::{Workflow, builder::step};
 
 use crate::table::{Table, failed, keys, leads_to, parked, plain, row, settled, taken};
 
-/// WF-79: what is needed to understand it and to try it again; and its row goes in the same write.
+/// WF-79: a park stores what a person needs to understand the failure and to retry; the same write deletes the row.
 #[test]
-fn wf_79_a_park_carries_everything_and_takes_its_row_along() {
+fn wf_79_a_park_stores_everything_and_deletes_its_row() {
     let mut table = Table::new(&plain());
     table.rows(&[(1, "a"), (2, "a")]);
     table.done("load");
@@ -44,51 +44,51 @@ fn journaling() -> Vec<Workflow> {
     ]
 }
 
-/// WF-81: what cannot be made again is written before anything follows from it.
+/// WF-81: a result that cannot be produced again is written before a dependent step starts.
 #[test]
-fn wf_81_outputs_waits_and_charges_are_written_before_anything_follows() {
+fn wf_81_outputs_waits_and_counted_attempts_are_written_first() {
     let mut table = Table::new(&journaling());
     table.rows(&[(1, "a")]);
     table.done("load");
-    assert!(table.written.is_empty(), "a load can be made again");
+    assert!(table.written.is_empty(), "a load can be repeated");
     let (batch, _) = table.next();
     table.answer(batch, 1, &failed(Failure::reject("bad", "no")));
     let ops = table.commit_all();
     assert!(matches!(&ops[..], [Op::Charge { attempts: 1, .. }]), "{ops:?}");
     table.wait_for_batch();
     table.done("call");
-    assert_eq!(table.status().ready, 0, "nothing follows before the commit");
+    assert_eq!(table.status().ready, 0, "no dependent starts before the commit");
     let ops = table.commit();
     let [Op::Checkpoint(call)] = &ops[..] else { panic!("{ops:?}") };
     assert_eq!((&*call.step, &call.covers[..]), ("call", &[1][..]));
-    assert!(matches!(&call.outcome, Checkpointed::Done(Some(_))));
+    assert!(matches!(&call.outcome, CheckpointOutcome::Done(Some(_))));
     let ops = table.commit();
     let [Op::Checkpoint(nap)] = &ops[..] else { panic!("{ops:?}") };
-    assert!(matches!(nap.outcome, Checkpointed::Until(_)));
+    assert!(matches!(nap.outcome, CheckpointOutcome::Until(_)));
 }
 
-/// WF-34, WF-81: nothing comes after the sleep, and its key is held all the same until it is over.
+/// WF-34, WF-81: no step follows the sleep; still the key is held until it is over.
 #[test]
-fn wf_34_a_sleep_at_the_end_goes_on_under_the_next_owner() {
+fn wf_34_a_sleep_at_the_end_continues_under_the_next_owner() {
     let sleepy = [Workflow::new("sleepy").on("shop", "book").step("nap", step("sleep").set("for", "1h"))];
     let mut table = Table::new(&sleepy);
     table.rows(&[(1, "a")]);
     let ops = table.commit_all();
     let [Op::Checkpoint(nap)] = &ops[..] else { panic!("{ops:?}") };
-    let Checkpointed::Until(until) = nap.outcome else { panic!("{nap:?}") };
-    table.next_owner(Recovered { checkpoints: vec![(**nap).clone()], ..Recovered::default() });
+    let CheckpointOutcome::Until(until) = nap.outcome else { panic!("{nap:?}") };
+    table.next_owner(RecoveredState { checkpoints: vec![(**nap).clone()], ..RecoveredState::default() });
     let event = row(1, "a", 4);
     let taken = vec![taken(event.clone(), leads_to(&event))];
-    table.harvest(Intake { taken, store_ms: until - 3_000, ..Intake::default() });
+    table.answer_poll(Intake { taken, store_ms: until - 3_000, ..Intake::default() });
     table.pass(2_900);
     assert_eq!((table.written.len(), table.open_runs()), (0, 1), "it sleeps on");
     table.pass(200);
     assert_eq!(settled(&table.commit_all()), [1]);
 }
 
-/// WF-82: retries, queues and outputs of steps that can be repeated leave no trace; losing them repeats work.
+/// WF-82: retries, queues and the outputs of repeatable steps are not stored; if they are lost, the work is repeated.
 #[test]
-fn wf_82_what_can_be_made_again_is_not_written() {
+fn wf_82_results_that_can_be_repeated_are_not_written() {
     let mut table = Table::new(&plain());
     table.rows(&[(1, "a")]);
     table.done("load");
@@ -97,39 +97,35 @@ fn wf_82_what_can_be_made_again_is_not_written() {
         let (batch, _) = table.next();
         table.answer(batch, 1, &failed(Failure::retry("down", "not now")));
     }
-    table.tell(Input::WorkerLost { worker: 0 });
+    table.send(Input::WorkerLost { worker: 0 });
     table.hello(0, 8);
     assert!(table.written.is_empty());
-    table.next_owner(Recovered::default());
+    table.next_owner(RecoveredState::default());
     table.rows(&[(1, "a")]);
-    assert_eq!(keys(&table.done("load")), ["a"], "it begins anew");
+    assert_eq!(keys(&table.done("load")), ["a"], "the run begins again");
     table.done("index");
     assert_eq!(settled(&table.commit_all()), [1]);
 }
 
-/// WF-81: charges outlive their node, with the time that is left of the wait.
+/// WF-81: counted attempts survive their node, with the rest of the wait.
 #[test]
-fn charges_of_an_earlier_owner_count() {
+fn counted_attempts_of_an_earlier_owner_still_count() {
     let mut table = Table::new(&plain());
-    let run = honeyflow_store::Settled {
-        tenant: "".into(),
-        entity: "book".into(),
-        key: "a".into(),
-        workflow: "index".into(),
-    };
+    let run =
+        honeyflow_store::RunKey { tenant: "".into(), entity: "book".into(), key: "a".into(), workflow: "index".into() };
     let failure = Failure::reject("bad", "no");
     let due_in = std::time::Duration::from_secs(3);
-    let charged = Charged { run, step: "index".into(), index: 0, attempts: 1, due_in, failure };
-    table.next_owner(Recovered { failures: vec![charged], ..Recovered::default() });
+    let charged = StoredFailure { run, step: "index".into(), index: 0, attempts: 1, due_in, failure };
+    table.next_owner(RecoveredState { failures: vec![charged], ..RecoveredState::default() });
     table.rows(&[(1, "a")]);
     table.done("load");
     let (batch, _) = table.next();
     table.answer(batch, 1, &failed(Failure::reject("bad", "no")));
     let ops = table.commit_all();
-    assert_eq!(parked(&ops).len(), 1, "two tries: one was used up before");
+    assert_eq!(parked(&ops).len(), 1, "two attempts: the earlier owner has used one");
 }
 
-/// WF-83: 500 runs that write nothing on their way cost one write, which deletes 500 rows.
+/// WF-83: 500 runs without checkpoints cost one write, which deletes 500 rows.
 #[test]
 fn wf_83_runs_without_checkpoints_cost_one_grouped_delete() {
     let mut table = Table::new(&plain());
@@ -143,10 +139,10 @@ fn wf_83_runs_without_checkpoints_cost_one_grouped_delete() {
     assert_eq!((ops.len(), settled(&ops).len()), (1, 500));
 }
 
-/// WF-84: one fenced write per group. Where its outcome is unknown the same is sent again, which does nothing if it had
-/// happened; until that is known no key is free.
+/// WF-84: one fenced write per group. If its outcome is unknown, the same write is sent again, which changes nothing if
+/// the first one has committed; until the outcome is known, no key is free.
 #[test]
-fn wf_84_completion_is_one_write_and_an_unknown_one_is_asked_again() {
+fn wf_84_completion_is_one_write_and_is_repeated_if_its_outcome_is_unknown() {
     let mut table = Table::with_limits(&plain(), Limits { settle_rows_max: 3, ..Limits::default() });
     table.rows(&[(1, "a"), (2, "b"), (3, "c"), (4, "d")]);
     table.done("load");
@@ -155,19 +151,19 @@ fn wf_84_completion_is_one_write_and_an_unknown_one_is_asked_again() {
     assert_eq!(settled(&request.ops), [1, 2, 3]);
     assert!(table.written.is_empty(), "the next group waits for this one");
     table.rows(&[(5, "a")]);
-    table.tell(Input::Written { write, result: Err(Failure::retry("unknown", "the connection was lost")) });
+    table.send(Input::Written { write, result: Err(Failure::retry("unknown", "the connection was lost")) });
     table.pass(10_000);
     let (_, again) = table.written.front().expect("sent again");
-    assert_eq!(settled(&again.ops), [1, 2, 3, 4], "what has come meanwhile goes along");
+    assert_eq!(settled(&again.ops), [1, 2, 3, 4], "with the rows that were added meanwhile");
     assert_eq!(again.fence, request.fence);
     assert!(table.given.is_empty(), "a is not free yet");
     table.commit();
     assert_eq!(keys(&table.done("load")), ["a"]);
 }
 
-fn begun_for(key: &str, covers: Vec<i64>) -> Recovered {
+fn begun_for(key: &str, covers: Vec<i64>) -> RecoveredState {
     let run =
-        honeyflow_store::Settled { tenant: "".into(), entity: "book".into(), key: key.into(), workflow: "long".into() };
+        honeyflow_store::RunKey { tenant: "".into(), entity: "book".into(), key: key.into(), workflow: "long".into() };
     let checkpoint = honeyflow_store::write::Checkpoint {
         run,
         version: 1,
@@ -177,35 +173,35 @@ fn begun_for(key: &str, covers: Vec<i64>) -> Recovered {
         index: 0,
         attempt: 1,
         stamp: honeyflow_event::Stamp::default(),
-        outcome: Checkpointed::Done(None),
+        outcome: CheckpointOutcome::Done(None),
         emit: Vec::new(),
     };
-    Recovered { checkpoints: vec![checkpoint], ..Recovered::default() }
+    RecoveredState { checkpoints: vec![checkpoint], ..RecoveredState::default() }
 }
 
-/// The row that an earlier owner's run covers leads to more than a page by now: its place is taken by others, and nobody
-/// waits for it.
+/// The row that an earlier owner's run covers leads to more than a page by now: other rows replace it, and no run waits
+/// for it.
 #[test]
-fn a_covered_row_that_becomes_a_fan_out_holds_up_no_key() {
+fn a_covered_row_that_becomes_a_fan_out_blocks_no_key() {
     let mut table = Table::new(&journaling());
     table.next_owner(begun_for("a", vec![1]));
     let (author, book) = (row(1, "author", 4), row(2, "a", 4));
     let leads = leads_to(&book);
     let rows = vec![taken(author, Leads::Replace(Vec::new())), taken(book, leads)];
-    table.harvest(Intake { taken: rows, ..Intake::default() });
+    table.answer_poll(Intake { taken: rows, ..Intake::default() });
     assert_eq!(keys(&table.done("load")), ["a"]);
 }
 
-/// Rows of a key that wait for the covered one are read again and again, and may be all that a poll has room for: then a
-/// sweep looks behind them.
+/// The rows of a key that wait for the covered one are read again and again, and can take all the room of a poll; then
+/// a sweep looks behind them.
 #[test]
-fn a_covered_row_is_found_behind_those_that_wait_for_it() {
+fn a_covered_row_is_found_behind_the_rows_that_wait_for_it() {
     let mut table = Table::with_limits(&journaling(), Limits { poll_rows_max: 1, ..Limits::default() });
     table.next_owner(begun_for("a", vec![9]));
     for _ in 0..3000 {
-        if table.asked().sweep.is_some_and(|sweep| sweep.to >= 9) {
+        if table.polled().sweep.is_some_and(|sweep| sweep.to >= 9) {
             table.rows(&[(9, "a")]);
-            assert!(!table.given.is_empty(), "the run goes on");
+            assert!(!table.given.is_empty(), "the run continues");
             return;
         }
         table.rows(&[(1, "a")]);
@@ -214,14 +210,14 @@ fn a_covered_row_is_found_behind_those_that_wait_for_it() {
     panic!("no sweep has looked far enough");
 }
 
-/// A refused step is not journaled as done.
+/// A step whose answer is refused is not journaled as done.
 #[test]
 fn a_stale_answer_leaves_no_checkpoint() {
     let mut table = Table::new(&journaling());
     table.rows(&[(1, "a")]);
     table.done("load");
     let (batch, _) = table.next();
-    table.tell(Input::Unanswered { batch });
+    table.send(Input::Unanswered { batch });
     table.answer(batch, 1, &Outcome::Done(None));
     assert!(table.written.is_empty());
 }

@@ -1,24 +1,24 @@
-//! The core's rules, one by one: inputs go in by hand, effects are looked at.
+//! Tests of the core's rules, one by one: a test sends inputs by hand and checks the effects.
 
 mod attempts;
-mod begins;
-mod budget;
 mod cancel;
+mod concurrency;
 mod deadline;
-mod each;
 mod emcee;
 mod emcee_masters;
 mod emcee_messages;
 mod engine;
+mod event_check;
+mod event_wait;
 mod expressions;
+mod fairness;
+mod for_each;
 mod handover;
 mod journal;
 mod limit;
-mod order;
-mod places;
+mod merge;
+mod retry_budget;
 mod runs;
 mod shards;
-mod share;
 mod table;
 mod version;
-mod wait;

@@ -1,4 +1,4 @@
-//! Several shards of one source in one core: each has its lease and its stamps, and none keeps another waiting.
+//! Several shards of one source in one core: each has its own lease and stamps, and none blocks another.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,12 +8,12 @@ use honeyflow_engine::core::{
     plan::{Limits, Plan, SourceId},
 };
 use honeyflow_event::{Epoch, Name};
-use honeyflow_hive::{Member, NodeId, Term, contract::Held, member};
+use honeyflow_hive::{Member, NodeId, Term, contract::HeldLease, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Moment;
 use honeyflow_source::Intake;
 use honeyflow_step::{Batch, Outcome};
-use honeyflow_store::{Poll, Recovered, Reply, Write};
+use honeyflow_store::{Poll, RecoveredState, Reply, Write};
 
 use crate::table::{leads_to, now, plain, plan, row, taken};
 
@@ -46,7 +46,7 @@ impl Shards {
             left: Vec::new(),
         };
         let kinds = u16::try_from(shards.plan.kinds.len()).unwrap();
-        shards.tell(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 8)).collect() });
+        shards.send(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 8)).collect() });
         for source in 0..count {
             shards.grant(source);
         }
@@ -57,20 +57,20 @@ impl Shards {
         self.plan.sources[usize::from(source)].lease.clone()
     }
 
-    /// As it was granted.
-    fn held(&self, source: SourceId) -> Held {
-        Held { lease: self.lease(source), epoch: Epoch(1) }
+    /// The lease as it was granted.
+    fn held(&self, source: SourceId) -> HeldLease {
+        HeldLease { lease: self.lease(source), epoch: Epoch(1) }
     }
 
     fn grant(&mut self, source: SourceId) {
         let hive = MemoryHive::new(|| 1);
         let term = now(member::take(&hive, NodeId(uuid::Uuid::from_u128(1)), &self.lease(source))).expect("free");
-        self.tell(Input::Trust { source, until: Moment::FAR });
-        self.tell(Input::Granted(term));
-        self.tell(Input::Recovered { source, recovery: 1, result: Ok(Recovered::default()) });
+        self.send(Input::Trust { source, until: Moment::FAR });
+        self.send(Input::Granted(term));
+        self.send(Input::Recovered { source, recovery: 1, result: Ok(RecoveredState::default()) });
     }
 
-    fn tell(&mut self, input: Input) {
+    fn send(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.core.advance(input, self.now, &mut effects);
         for effect in effects {
@@ -90,22 +90,22 @@ impl Shards {
     fn rows(&mut self, source: SourceId, rows: &[(i64, &str)]) {
         while !self.polls.contains_key(&source) {
             self.now = self.now.after(Duration::from_millis(1));
-            self.tell(Input::Tick);
+            self.send(Input::Tick);
         }
         let (poll, _) = self.polls.remove(&source).unwrap();
         let events = rows.iter().map(|(id, key)| row(*id, key, 4));
         let taken = events.map(|event| (leads_to(&event), event)).map(|(leads, event)| taken(event, leads)).collect();
-        self.tell(Input::Polled { source, poll, result: Ok(Intake { taken, ..Intake::default() }) });
+        self.send(Input::Polled { source, poll, result: Ok(Intake { taken, ..Intake::default() }) });
     }
 
-    /// Everything given out succeeds; the keys it was for.
+    /// Answers all batches as done; returns the keys of their items.
     fn done(&mut self) -> Vec<String> {
         let mut keys = Vec::new();
         for (batch, work) in std::mem::take(&mut self.given) {
             keys.extend(work.items.iter().map(|item| item.key.to_string()));
             let document = Some(Arc::new(serde_json::json!({ "title": "t" })));
             let outcomes = work.items.iter().map(|_| Outcome::Done(document.clone())).collect();
-            self.tell(Input::Outcomes { batch, outcomes });
+            self.send(Input::Outcomes { batch, outcomes });
         }
         keys
     }
@@ -114,7 +114,7 @@ impl Shards {
         let mut leases = Vec::new();
         for (write, request) in std::mem::take(&mut self.written) {
             leases.push(request.fence.lease().clone());
-            self.tell(Input::Written { write, result: Ok(Reply::Committed) });
+            self.send(Input::Written { write, result: Ok(Reply::Committed) });
         }
         leases
     }
@@ -137,13 +137,13 @@ fn hv_58_each_shard_acknowledges_under_its_own_lease() {
     assert_eq!(shards.core.status().open_runs, 0);
 }
 
-/// HV-55: it stops polling, what is held ends, and only then the shard is left; the other one goes on.
+/// HV-55: polling stops, the batches in progress end, and only then the shard is left; the other shard continues.
 #[test]
-fn hv_55_a_shard_is_left_once_what_is_held_has_ended() {
+fn hv_55_a_shard_is_left_once_its_batches_have_ended() {
     let mut shards = Shards::new(2, Limits::default());
     shards.rows(0, &[(1, "held"), (2, "other")]);
     let held = std::mem::take(&mut shards.given);
-    shards.tell(Input::Leave(shards.held(0)));
+    shards.send(Input::Leave(shards.held(0)));
     assert!(shards.left.is_empty(), "a worker still holds its load");
     shards.rows(1, &[(3, "b")]);
     assert_eq!(shards.done(), ["b"], "the other shard's load");
@@ -156,12 +156,12 @@ fn hv_55_a_shard_is_left_once_what_is_held_has_ended() {
     assert_eq!(shards.commit(), [shards.lease(1)], "its rows stay for the next owner");
     shards.now = shards.now.after(Duration::from_secs(20));
     shards.polls.clear();
-    shards.tell(Input::Tick);
+    shards.send(Input::Tick);
     assert!(!shards.polls.contains_key(&0), "not polled any more");
     assert!(shards.polls.contains_key(&1));
 }
 
-/// An acknowledgement under way is awaited: the row would be done twice otherwise.
+/// The shard is left only after its pending acknowledgement; otherwise the row would be processed twice.
 #[test]
 fn hv_55_a_shard_is_left_after_its_writes() {
     let mut shards = Shards::new(1, Limits::default());
@@ -169,27 +169,27 @@ fn hv_55_a_shard_is_left_after_its_writes() {
     shards.done();
     shards.done();
     assert_eq!(shards.written.len(), 1);
-    shards.tell(Input::Leave(shards.held(0)));
+    shards.send(Input::Leave(shards.held(0)));
     assert!(shards.left.is_empty());
     shards.commit();
     assert_eq!(shards.left, [shards.lease(0)]);
 }
 
-/// What was asked of a term before says nothing about the one that has followed it.
+/// A request to leave an earlier term does not apply to the next one.
 #[test]
-fn hv_55_a_new_term_is_not_left_for_an_older_one() {
+fn hv_55_a_request_to_leave_an_older_term_is_ignored() {
     let mut shards = Shards::new(1, Limits::default());
-    shards.tell(Input::Leave(Held { epoch: Epoch(0), ..shards.held(0) }));
+    shards.send(Input::Leave(HeldLease { epoch: Epoch(0), ..shards.held(0) }));
     assert!(shards.left.is_empty());
     shards.rows(0, &[(1, "a")]);
-    shards.tell(Input::Leave(shards.held(0)));
+    shards.send(Input::Leave(shards.held(0)));
     assert!(shards.left.is_empty(), "a worker still holds it");
     shards.grant(0);
     shards.done();
-    assert!(shards.left.is_empty(), "granted anew meanwhile");
+    assert!(shards.left.is_empty(), "a new term was granted meanwhile");
 }
 
-/// A member that holds this lease, and its term.
+/// Creates a member that holds this lease; returns it with its term.
 fn member_of(lease: &Name, at: Moment) -> (Member, Term) {
     let mut member = Member::new(member::Config { stands: false, ..member::Config::new("node", "{}") });
     let (mut rows, mut effects, mut term) = (honeyflow_hive_memory::Rows::default(), Vec::new(), None);
@@ -211,13 +211,13 @@ fn member_of(lease: &Name, at: Moment) -> (Member, Term) {
     (member, term.expect("it was granted"))
 }
 
-/// HV-41: the heartbeat ends a term before the core hears of it; nothing is begun under it from then on.
+/// HV-41: the member ends a term before the core receives the loss; from then on no step begins under that term.
 #[test]
 fn hv_41_nothing_is_begun_under_a_term_that_has_ended() {
     let mut shards = Shards::new(1, Limits::default());
     let (mut member, term) = member_of(&shards.lease(0), shards.now);
-    shards.tell(Input::Granted(term.clone()));
-    shards.tell(Input::Recovered { source: 0, recovery: 2, result: Ok(Recovered::default()) });
+    shards.send(Input::Granted(term.clone()));
+    shards.send(Input::Recovered { source: 0, recovery: 2, result: Ok(RecoveredState::default()) });
     shards.rows(0, &[(1, "a")]);
     assert_eq!(shards.done(), ["a"], "loaded");
     assert_eq!(shards.given.len(), 1, "to be indexed");
@@ -227,44 +227,44 @@ fn hv_41_nothing_is_begun_under_a_term_that_has_ended() {
     member.step(member::Input::Leave, shards.now, &mut Vec::new());
     assert!(!term.lives_at(shards.now));
     assert_eq!(shards.done(), ["b"], "given before it ended");
-    assert_eq!(shards.given.len(), 0, "nothing comes after it");
+    assert_eq!(shards.given.len(), 0, "no further step is given out");
     shards.now = shards.now.after(Duration::from_secs(5));
-    shards.tell(Input::Tick);
+    shards.send(Input::Tick);
     assert!(shards.given.is_empty() && shards.written.is_empty());
 }
 
-/// Steps of a shard without trust wait beside the queue, not in it.
+/// Steps of a shard without trust wait outside the queue, so that they do not block other shards.
 #[test]
-fn a_shard_without_trust_keeps_no_other_waiting() {
+fn a_shard_without_trust_blocks_no_other() {
     let limits = Limits { poll_rows_max: 4_000, ..Limits::default() };
     let mut shards = Shards::new(2, limits);
     let kinds = u16::try_from(shards.plan.kinds.len()).unwrap();
-    shards.tell(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 0)).collect() });
-    shards.tell(Input::Trust { source: 0, until: Moment::default() });
+    shards.send(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 0)).collect() });
+    shards.send(Input::Trust { source: 0, until: Moment::default() });
     let names: Vec<String> = (0..600).map(|n| format!("k{n}")).collect();
     let rows: Vec<(i64, &str)> = (1..).zip(names.iter().map(String::as_str)).collect();
     shards.rows(0, &rows);
     shards.rows(1, &[(1_000, "b")]);
-    shards.tell(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 1)).collect() });
+    shards.send(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 1)).collect() });
     assert_eq!(shards.done(), ["b"]);
     shards.done();
-    shards.tell(Input::Trust { source: 0, until: Moment::FAR });
+    shards.send(Input::Trust { source: 0, until: Moment::FAR });
     assert_eq!(shards.done().len(), 500, "back in their order");
 }
 
-/// WF-94: shards share the room, and whoever asks first does not get all of it.
+/// WF-94: shards share the room; the first one to poll does not get all of it.
 #[test]
 fn wf_94_shards_share_the_room() {
     let limits = Limits { runs_max: 2_000, poll_rows_max: 2_000, ..Limits::default() };
     let mut shards = Shards::new(8, limits);
-    // Those that were granted first have asked for all there was.
+    // The shards that were granted first have asked for all the room.
     while !shards.polls.is_empty() {
         for (source, (poll, _)) in std::mem::take(&mut shards.polls) {
-            shards.tell(Input::Polled { source, poll, result: Ok(Intake::default()) });
+            shards.send(Input::Polled { source, poll, result: Ok(Intake::default()) });
         }
     }
     shards.now = shards.now.after(Duration::from_secs(1));
-    shards.tell(Input::Tick);
+    shards.send(Input::Tick);
     let room = |poll: &Poll| match &poll.sweep {
         Some(sweep) => sweep.room,
         None => poll.levels.iter().map(|level| level.room).sum::<u32>() + poll.newest,
@@ -273,9 +273,9 @@ fn wf_94_shards_share_the_room() {
     assert_eq!(asked, [250; 8]);
 }
 
-/// Idle shards ask at the same time: one question to the store instead of many.
+/// Idle shards poll at the same time: one request to the store instead of many.
 #[test]
-fn ob_93_idle_shards_ask_together() {
+fn ob_93_idle_shards_poll_together() {
     let mut shards = Shards::new(4, Limits::default());
     let mut moments: BTreeMap<Moment, usize> = BTreeMap::new();
     let end = shards.now.after(Duration::from_secs(30));
@@ -286,10 +286,10 @@ fn ob_93_idle_shards_ask_together() {
             if shards.now > settled {
                 *moments.entry(shards.now).or_default() += 1;
             }
-            shards.tell(Input::Polled { source, poll, result: Ok(Intake::default()) });
+            shards.send(Input::Polled { source, poll, result: Ok(Intake::default()) });
         }
         shards.now = shards.core.wake_at().max(shards.now);
-        shards.tell(Input::Tick);
+        shards.send(Input::Tick);
     }
     assert!(moments.len() > 200, "about ten a second: {}", moments.len());
     assert!(moments.values().all(|together| *together == 4), "{moments:?}");

@@ -1,13 +1,13 @@
-//! A core on a table: what it asks for lies there until the test answers.
+//! A core under test: its effects are collected in a [`Table`] until the test answers them.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use honeyflow_engine::{
     core::{
         BatchId, Core, Effect, Input, WorkerId, WriteId,
-        input::{JudgeId, ToJudge, Work},
-        people::RunView,
+        input::{CheckId, EventCheck, Work},
         plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
+        run_view::RunView,
         status::Status,
     },
     shell::evaluate,
@@ -16,15 +16,13 @@ use honeyflow_event::{Event, EventId, Kind, Name};
 use honeyflow_hive::{HiveStore, NodeId, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_source::{Intake, Leads, Taken};
+use honeyflow_source::{Intake, Leads, TakenEvent};
 use honeyflow_step::{Batch, Item, Outcome};
-use honeyflow_store::{Op, Poll, Recovered, Reply, Signal, Wanted, Write};
-use honeyflow_workflow::{
-    Catalogue, Checkpoint, Kind as StepKind, Role, Setting, SettingValue, Workflow, builder::step, compile,
-};
+use honeyflow_store::{Op, Poll, RecoveredState, Reply, Signal, SignalQuery, Write};
+use honeyflow_workflow::{Catalogue, Checkpoint, Role, Setting, SettingValue, Workflow, builder::step, compile};
 use smallvec::smallvec;
 
-/// As the plan names them; the first is what expressions are worked on as.
+/// The kinds, as the plan numbers them; the first is the kind of expressions.
 const KINDS: [&str; 9] = ["expression", "load", "work", "index", "call", "sleep", "wait", "emit", "shape"];
 pub const LEASE: &str = "shard/shop/0";
 
@@ -32,32 +30,32 @@ pub struct Table {
     plan: Arc<Plan>,
     hive: Arc<MemoryHive>,
     core: Core,
-    /// Counts the nodes that have held the lease.
+    /// The number of nodes that have held the lease.
     owner: u128,
     now: Moment,
     poll: Option<(u64, Poll)>,
     pub given: VecDeque<(BatchId, Batch)>,
     pub written: VecDeque<(WriteId, Write)>,
     pub minted: usize,
-    /// Questions about events lie there too, once `keeps_questions` is set; else they are answered at once.
-    pub questions: VecDeque<(JudgeId, Vec<ToJudge>)>,
-    pub keeps_questions: bool,
-    /// So do expressions of steps: batches and their sizes.
+    /// Pending event checks, if `keeps_questions` is set; else they are answered at once.
+    pub checks: VecDeque<(CheckId, Vec<EventCheck>)>,
+    pub holds_checks: bool,
+    /// Pending evaluations (batch and size), if `keeps_evaluations` is set; else they are answered at once.
     pub evaluations: VecDeque<(BatchId, usize)>,
-    pub keeps_evaluations: bool,
-    /// Events that the store keeps for those who wait; they are found at once, unless `keeps_looks` is set.
-    pub kept: Vec<Arc<Event>>,
-    pub looks: VecDeque<(u64, Vec<Wanted>)>,
-    pub keeps_looks: bool,
-    /// Codes of what people were told.
+    pub holds_evaluations: bool,
+    /// The stored signals. Lookups are answered at once, unless `keeps_looks` is set.
+    pub signals: Vec<Arc<Event>>,
+    pub lookups: VecDeque<(u64, Vec<SignalQuery>)>,
+    pub holds_lookups: bool,
+    /// The codes of the alarms.
     pub alarms: Vec<&'static str>,
     /// Batches that were taken back.
     pub cancelled: Vec<BatchId>,
-    /// Items of batches that nobody wants any more, and whether those are all.
+    /// Items of batches that were cancelled, and whether they are all items of the batch.
     pub withdrawn: Vec<(BatchId, Vec<usize>, bool)>,
-    /// Permits that are asked for: of which limit, under which number, how many.
+    /// Requests for permits: the limit, the request's number, and how many.
     pub takes: VecDeque<(Name, u64, u64)>,
-    /// Permits that went back.
+    /// The number of permits that were given back.
     pub given_back: u64,
 }
 
@@ -83,7 +81,7 @@ fn kinds() -> Catalogue {
         setting("match", SettingValue::Expression),
         setting("on-timeout", SettingValue::Word(&["fail", "skip"])),
     ];
-    let kind = |name, role, checkpoint, settings| StepKind {
+    let kind = |name, role, checkpoint, settings| honeyflow_workflow::Kind {
         name,
         settings,
         role,
@@ -157,90 +155,95 @@ impl Table {
             given: VecDeque::new(),
             written: VecDeque::new(),
             minted: 0,
-            questions: VecDeque::new(),
-            keeps_questions: false,
+            checks: VecDeque::new(),
+            holds_checks: false,
             evaluations: VecDeque::new(),
-            keeps_evaluations: false,
-            kept: Vec::new(),
-            looks: VecDeque::new(),
-            keeps_looks: false,
+            holds_evaluations: false,
+            signals: Vec::new(),
+            lookups: VecDeque::new(),
+            holds_lookups: false,
             alarms: Vec::new(),
             cancelled: Vec::new(),
             withdrawn: Vec::new(),
             takes: VecDeque::new(),
             given_back: 0,
         };
-        table.begin(Recovered::default());
+        table.begin(RecoveredState::default());
         table
     }
 
-    /// The same with another configuration.
-    pub fn next_owner_with(&mut self, plan: Plan, left: Recovered) {
+    /// The same as `next_owner`, with another configuration.
+    pub fn next_owner_with(&mut self, plan: Plan, left: RecoveredState) {
         self.plan = Arc::new(plan);
         self.next_owner(left);
     }
 
-    /// The node is gone with all it knew; another one takes over what it left in the store.
-    pub fn next_owner(&mut self, left: Recovered) {
+    /// The node is gone with its memory; another node takes over with what it left in the store.
+    pub fn next_owner(&mut self, left: RecoveredState) {
         self.core = Core::new(self.plan.clone(), 11);
         self.poll = None;
         self.given.clear();
         self.written.clear();
-        self.questions.clear();
-        self.looks.clear();
+        self.checks.clear();
+        self.lookups.clear();
         let node = NodeId(uuid::Uuid::from_u128(self.owner));
         let left_hive = self.hive.call(honeyflow_hive::Request::Leave { node });
         now(left_hive).expect("it leaves");
         self.begin(left);
     }
 
-    /// The higher epoch that was asked for is there.
+    /// Grants the higher epoch that the core has asked for.
     pub fn mint(&mut self) {
         let node = NodeId(uuid::Uuid::from_u128(self.owner));
         now(self.hive.call(honeyflow_hive::Request::Leave { node })).expect("it leaves");
         self.owner += 1;
         let node = NodeId(uuid::Uuid::from_u128(self.owner));
         let term = now(member::take(&*self.hive, node, LEASE)).expect("it is free");
-        self.tell(Input::Granted(term));
+        self.send(Input::Granted(term));
     }
 
-    fn begin(&mut self, left: Recovered) {
+    fn begin(&mut self, left: RecoveredState) {
         self.owner += 1;
         self.hello(0, 8);
         let node = NodeId(uuid::Uuid::from_u128(self.owner));
         let term = now(member::take(&*self.hive, node, LEASE)).expect("it is free");
-        self.tell(Input::Trust { source: 0, until: Moment::FAR });
-        self.tell(Input::Granted(term));
-        self.tell(Input::Recovered { source: 0, recovery: 1, result: Ok(left) });
-        // The first one is a sweep of what is there.
+        self.send(Input::Trust { source: 0, until: Moment::FAR });
+        self.send(Input::Granted(term));
+        self.send(Input::Recovered { source: 0, recovery: 1, result: Ok(left) });
+        // The first poll is a sweep of the table.
         self.rows(&[]);
     }
 
-    /// A worker that offers so many batches of every kind.
+    /// Adds a worker that offers room for `batches` batches of every kind.
     pub fn hello(&mut self, worker: WorkerId, batches: u32) {
         let kinds = u16::try_from(KINDS.len()).unwrap_or(0);
-        self.tell(Input::Hello { worker, room: (0..kinds).map(|kind| (kind, batches)).collect() });
+        self.send(Input::Hello { worker, room: (0..kinds).map(|kind| (kind, batches)).collect() });
     }
 
-    pub fn tell(&mut self, input: Input) {
+    pub fn send(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.core.advance(input, self.now, &mut effects);
         let mut evaluated = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Give { batch, work: Work::Evaluate { items, .. }, .. } if self.keeps_evaluations => {
+                Effect::Give { batch, work: Work::Evaluate { items, .. }, .. } if self.holds_evaluations => {
                     self.evaluations.push_back((batch, items.len()));
                 }
                 // Expressions are answered at once.
                 Effect::Give { batch, work: Work::Evaluate { graph, step, items }, .. } => {
-                    evaluated.push(Input::Evaluated { batch, results: evaluate::all(&graph, step, &items) });
+                    evaluated.push(Input::Evaluated { batch, results: evaluate::evaluate_all(&graph, step, &items) });
                 }
-                Effect::Judge { judge, items, .. } if self.keeps_questions => self.questions.push_back((judge, items)),
-                Effect::Judge { judge, items, .. } => {
-                    evaluated.push(Input::Judged { judge, results: items.iter().map(evaluate::judge).collect() });
+                Effect::CheckEvents { check, items, .. } if self.holds_checks => self.checks.push_back((check, items)),
+                Effect::CheckEvents { check, items, .. } => {
+                    evaluated.push(Input::EventsChecked {
+                        check,
+                        results: items.iter().map(evaluate::check_event).collect(),
+                    });
                 }
-                Effect::Look { look, wanted, .. } if self.keeps_looks => self.looks.push_back((look, wanted)),
-                Effect::Look { look, wanted, .. } => evaluated.push(self.found(look, &wanted)),
+                Effect::LookUpSignals { lookup, wanted, .. } if self.holds_lookups => {
+                    self.lookups.push_back((lookup, wanted));
+                }
+                Effect::LookUpSignals { lookup, wanted, .. } => evaluated.push(self.found(lookup, &wanted)),
                 Effect::Poll { poll, request, .. } => self.poll = Some((poll, request)),
                 Effect::Give { batch, work: Work::Execute { batch: work, .. }, .. } => {
                     self.given.push_back((batch, work));
@@ -255,28 +258,28 @@ impl Table {
                 _ => {}
             }
         }
-        evaluated.into_iter().for_each(|input| self.tell(input));
+        evaluated.into_iter().for_each(|input| self.send(input));
     }
 
-    /// What the store would say.
-    pub fn found(&self, look: u64, wanted: &[Wanted]) -> Input {
-        let of = |wanted: &Wanted| {
+    /// Returns the answer of the store to a signal lookup.
+    pub fn found(&self, lookup: u64, wanted: &[SignalQuery]) -> Input {
+        let of = |wanted: &SignalQuery| {
             let meets =
                 |event: &Event| event.entity == wanted.name && wanted.key.as_ref().is_none_or(|key| event.key == *key);
-            let numbered = (1..).zip(&self.kept).filter(|(id, event)| *id > wanted.after && meets(event));
+            let numbered = (1..).zip(&self.signals).filter(|(id, event)| *id > wanted.after && meets(event));
             let found = numbered.map(|(id, event)| Signal { id, event: event.clone() });
             found.take(wanted.limit as usize).collect()
         };
-        Input::Found { source: 0, look, result: Ok(wanted.iter().map(of).collect()) }
+        Input::SignalsFound { source: 0, lookup, result: Ok(wanted.iter().map(of).collect()) }
     }
 
     pub fn pass(&mut self, millis: u64) {
         self.now = self.now.after(Duration::from_millis(millis));
-        self.tell(Input::Tick);
+        self.send(Input::Tick);
     }
 
-    /// What the core has asked the source for, once it does.
-    pub fn asked(&mut self) -> Poll {
+    /// Waits until the core polls, and returns the request.
+    pub fn polled(&mut self) -> Poll {
         for _ in 0..10 {
             if let Some((_, request)) = &self.poll {
                 return request.clone();
@@ -291,42 +294,42 @@ impl Table {
         self.rows_at(4, rows);
     }
 
-    /// The same with a priority.
+    /// The same as `rows`, with a priority.
     pub fn rows_at(&mut self, priority: u8, rows: &[(EventId, &str)]) {
         let events = rows.iter().map(|(id, key)| row(*id, key, priority));
         let taken = events.map(|event| (leads_to(&event), event)).map(|(leads, event)| taken(event, leads)).collect();
-        self.harvest(Intake { taken, ..Intake::default() });
+        self.answer_poll(Intake { taken, ..Intake::default() });
     }
 
-    /// Answers the poll with this.
-    pub fn harvest(&mut self, intake: Intake) {
-        self.asked();
+    /// Answers the poll with this intake.
+    pub fn answer_poll(&mut self, intake: Intake) {
+        self.polled();
         let (poll, request) = self.poll.take().expect("asked for");
         let mut looked_to = request.levels.map(|level| level.after);
         for taken in &intake.taken {
             let level = &mut looked_to[usize::from(taken.event.priority)];
             *level = (*level).max(taken.event.id);
         }
-        self.tell(Input::Polled { source: 0, poll, result: Ok(Intake { looked_to, ..intake }) });
+        self.send(Input::Polled { source: 0, poll, result: Ok(Intake { looked_to, ..intake }) });
     }
 
-    /// The poll under way comes to nothing.
+    /// Fails the poll under way.
     pub fn poll_fails(&mut self) {
-        self.asked();
+        self.polled();
         let (poll, _) = self.poll.take().expect("asked for");
         let result = Err(Failure::retry("panicked", "a call to the store panicked"));
-        self.tell(Input::Polled { source: 0, poll, result });
+        self.send(Input::Polled { source: 0, poll, result });
     }
 
     pub fn now(&self) -> Moment {
         self.now
     }
 
-    pub fn is_asking(&self) -> bool {
+    pub fn is_polling(&self) -> bool {
         self.poll.is_some()
     }
 
-    /// Nothing but time passes, until a batch is there.
+    /// Lets time pass until a batch is given out; returns the milliseconds.
     pub fn wait_for_batch(&mut self) -> u64 {
         let mut waited = 0;
         while self.given.is_empty() {
@@ -337,7 +340,7 @@ impl Table {
         waited
     }
 
-    /// Commits everything that is or becomes written.
+    /// Commits all pending writes, and those that follow from them.
     pub fn commit_all(&mut self) -> Vec<Op> {
         let mut ops = Vec::new();
         while !self.written.is_empty() {
@@ -354,12 +357,12 @@ impl Table {
         self.core.runs(None, 100)
     }
 
-    /// What the run of this key waits for.
+    /// Returns the reason why the run of this key waits.
     pub fn reason_of(&self, key: &str) -> &'static str {
         self.core.runs(Some(key), 1).first().map_or("", |run| run.waits_for)
     }
 
-    /// Of the one run that is open.
+    /// Returns the reason why the only open run waits.
     pub fn reason(&self) -> &'static str {
         let runs = self.runs();
         assert_eq!(runs.len(), 1, "{runs:?}");
@@ -372,18 +375,18 @@ impl Table {
 
     /// Answers a batch with one outcome for all.
     pub fn answer(&mut self, batch: BatchId, items: usize, outcome: &Outcome) {
-        self.tell(Input::Outcomes { batch, outcomes: vec![outcome.clone(); items] });
+        self.send(Input::Outcomes { batch, outcomes: vec![outcome.clone(); items] });
     }
 
-    /// The next question for permits, answered with so many; and how many were asked for.
+    /// Answers the next request for permits with `permits`; returns how many were requested.
     pub fn permit(&mut self, permits: u64, wait_ms: Option<u64>) -> u64 {
         let (limit, take, asked) = self.takes.pop_front().expect("permits are asked for");
         let wait = wait_ms.map(Duration::from_millis);
-        self.tell(Input::Permitted { limit, take, permits, wait });
+        self.send(Input::Permitted { limit, take, permits, wait });
         asked
     }
 
-    /// The next batch, which must be of this step, done.
+    /// Answers the next batch, which must be of this step, as done.
     pub fn done(&mut self, step: &str) -> Vec<Item> {
         let (batch, work) = self.next();
         assert_eq!(&*work.step, step);
@@ -397,10 +400,10 @@ impl Table {
         for op in &request.ops {
             if let Op::Signal { event, target, .. } = op {
                 let event = Event { entity: target.entity.clone(), key: target.key.clone(), ..(**event).clone() };
-                self.kept.push(Arc::new(event));
+                self.signals.push(Arc::new(event));
             }
         }
-        self.tell(Input::Written { write, result: Ok(Reply::Committed) });
+        self.send(Input::Written { write, result: Ok(Reply::Committed) });
         request.ops
     }
 
@@ -413,8 +416,8 @@ pub fn now<T>(answer: impl Future<Output = T>) -> T {
     futures_util::FutureExt::now_or_never(answer).expect("memory answers at once")
 }
 
-pub fn taken(event: Arc<Event>, leads: Leads) -> Taken {
-    Taken { event, leads, newest: false }
+pub fn taken(event: Arc<Event>, leads: Leads) -> TakenEvent {
+    TakenEvent { event, leads, newest: false }
 }
 
 pub fn leads_to(event: &Event) -> Leads {
@@ -457,7 +460,7 @@ pub fn settled(ops: &[Op]) -> Vec<EventId> {
     ops.iter().flat_map(|op| if let Op::Settle { events, .. } = op { events.clone() } else { Vec::new() }).collect()
 }
 
-/// What the operations park.
-pub fn parked(ops: &[Op]) -> Vec<&honeyflow_store::write::Parked> {
+/// Returns the runs that the operations park.
+pub fn parked(ops: &[Op]) -> Vec<&honeyflow_store::write::ParkRequest> {
     ops.iter().filter_map(|op| if let Op::Park(parked) = op { Some(&**parked) } else { None }).collect()
 }

@@ -1,4 +1,4 @@
-//! What was begun goes on by the version it began with, whatever the configuration says by then.
+//! A run continues by the definition version it began with, even if the configuration has changed.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use honeyflow_runtime::Failure;
 use honeyflow_source::Intake;
 use honeyflow_step::Outcome;
 use honeyflow_store::{
-    Op, Recovered,
-    write::{Checkpoint, Checkpointed},
+    Op, RecoveredState,
+    write::{Checkpoint, CheckpointOutcome},
 };
 use honeyflow_workflow::{Workflow, builder::step};
 
 use crate::table::{Table, failed, keys, leads_to, parked, plan, row, settled, taken};
 
-/// `load → call → last`, where the call is journaled. It excludes only itself, whatever the version.
+/// `load → call → last`, where the call has checkpoints. It excludes only runs of the same workflow, in all versions.
 fn calling(last: &str) -> Workflow {
     Workflow::new("book")
         .on("shop", "book")
@@ -29,7 +29,7 @@ fn number(workflow: &str, number: u32, planned: Result<usize, &str>) -> Version 
     Version { workflow: workflow.into(), number, planned: planned.map_err(ToOwned::to_owned) }
 }
 
-/// The first of them are configured, the others are earlier versions.
+/// A plan in which the first `current` workflows are configured, and the others are earlier versions.
 fn versions(workflows: &[Workflow], current: usize, numbers: Vec<Version>) -> Plan {
     let mut plan = plan(workflows, Limits::default());
     for older in &mut plan.workflows[current..] {
@@ -44,25 +44,25 @@ fn first() -> Plan {
     versions(&[calling("old")], 1, vec![number("book", 1, Ok(0))])
 }
 
-/// The second version is at work, the first is known.
+/// The second version is configured, the first can still be executed.
 fn second() -> Plan {
     let numbers = vec![number("book", 1, Ok(1)), number("book", 2, Ok(0))];
     versions(&[calling("new"), calling("old")], 1, numbers)
 }
 
-/// The second version is at work, the first cannot be.
+/// The second version is configured, the first cannot be executed.
 fn without_the_first() -> Plan {
     let numbers = vec![number("book", 1, Err("has no sink x")), number("book", 2, Ok(0))];
     versions(&[calling("new")], 1, numbers)
 }
 
-fn checkpoints(ops: Vec<Op>) -> Recovered {
+fn checkpoints(ops: Vec<Op>) -> RecoveredState {
     let kept = ops.into_iter().filter_map(|op| if let Op::Checkpoint(kept) = op { Some(*kept) } else { None });
-    Recovered { checkpoints: kept.collect(), ..Recovered::default() }
+    RecoveredState { checkpoints: kept.collect(), ..RecoveredState::default() }
 }
 
-/// A node of the first version has called for key `a` and is gone.
-fn called_by_the_first() -> (Table, Recovered) {
+/// A node of the first version has executed `call` for key `a` and is gone.
+fn called_by_the_first() -> (Table, RecoveredState) {
     let mut table = Table::with_plan(first());
     table.rows(&[(1, "a")]);
     table.done("load");
@@ -94,7 +94,7 @@ fn wf_21_a_resumed_run_keeps_its_version() {
         assert_eq!((&*work.step, work.items.len()), ("load", 1), "two versions are never one batch");
         table.answer(batch, 1, &Outcome::Done(Some(Arc::new(serde_json::json!({})))));
     }
-    assert_eq!(keys(&table.done("old")), ["a"], "it has called, and ends as it began");
+    assert_eq!(keys(&table.done("old")), ["a"], "it has executed its call, and ends by the version it began with");
     assert_eq!(keys(&table.done("call")), ["b"]);
     let mut ops = table.commit_all();
     assert_eq!(keys(&table.done("new")), ["b"]);
@@ -103,16 +103,16 @@ fn wf_21_a_resumed_run_keeps_its_version() {
     assert_eq!(numbers, [2]);
     assert_eq!(settled(&ops), [1, 2]);
     table.rows(&[(3, "a")]);
-    assert_eq!(open(&table), [("a".to_owned(), 2)], "a new run begins by the newest");
+    assert_eq!(open(&table), [("a".to_owned(), 2)], "a new run begins by the newest version");
     assert_eq!(table.status().older[0].ended, 1);
 }
 
 #[test]
-fn wf_21_what_has_no_checkpoint_begins_by_the_newest() {
+fn wf_21_a_run_without_checkpoints_begins_by_the_newest_version() {
     let mut table = Table::with_plan(first());
     table.rows(&[(1, "a")]);
     table.done("load");
-    table.next_owner_with(second(), Recovered::default());
+    table.next_owner_with(second(), RecoveredState::default());
     table.rows(&[(1, "a")]);
     assert_eq!(open(&table), [("a".to_owned(), 2)]);
 }
@@ -149,7 +149,7 @@ fn wf_21_a_failover_and_a_park_keep_the_version() {
 }
 
 #[test]
-fn wf_21_a_workflow_that_is_gone_ends_what_it_began() {
+fn wf_21_a_removed_workflow_finishes_the_runs_it_began() {
     let (mut table, left) = called_by_the_first();
     let other = Workflow::new("other").on("shop", "book").step("load", step("load"));
     let numbers = vec![number("other", 1, Ok(0)), number("book", 1, Ok(1))];
@@ -163,14 +163,14 @@ fn wf_21_a_workflow_that_is_gone_ends_what_it_began() {
         gone.extend(settled(&table.commit_all()));
     }
     given.sort();
-    assert_eq!(given, ["book load a", "book old a", "other load a", "other load b"], "nothing new begins by it");
+    assert_eq!(given, ["book load a", "book old a", "other load a", "other load b"], "no new run begins by it");
     gone.sort_unstable();
     assert_eq!(gone, [1, 2]);
 }
 
 /// RL-18
 #[test]
-fn wf_22_a_version_that_cannot_be_worked_by_is_left_and_reported() {
+fn wf_22_a_version_that_cannot_be_executed_is_left_and_reported() {
     let (mut table, left) = called_by_the_first();
     let mut plan = without_the_first();
     let other = versions(
@@ -188,9 +188,12 @@ fn wf_22_a_version_that_cannot_be_worked_by_is_left_and_reported() {
     assert_eq!(table.alarms, ["no-worker"]);
     table.rows(&[(1, "a"), (2, "a"), (3, "b")]);
     let looked = table.given.iter().filter(|(_, work)| *work.workflow == *"other").flat_map(|(_, work)| &work.items);
-    assert_eq!(looked.count(), 2, "other workflows go on, with its key too");
+    assert_eq!(looked.count(), 2, "other workflows continue, also for its key");
     while let Some((batch, work)) = table.given.pop_front() {
-        assert!(*work.workflow == *"other" || keys(&work.items) == ["b"], "nothing newer passes it: {work:?}");
+        assert!(
+            *work.workflow == *"other" || keys(&work.items) == ["b"],
+            "no newer run of the key may begin: {work:?}"
+        );
         table.answer(batch, work.items.len(), &Outcome::Done(Some(Arc::new(serde_json::json!({})))));
         let ops = table.commit_all();
         assert!(!settled(&ops).contains(&1) && !settled(&ops).contains(&2), "{ops:?}");
@@ -199,7 +202,8 @@ fn wf_22_a_version_that_cannot_be_worked_by_is_left_and_reported() {
     let [none] = &status.no_worker[..] else { panic!("{:?}", status.no_worker) };
     assert_eq!((&*none.workflow, none.version, none.runs, &*none.why), ("book", 1, 1, "has no sink x"));
     assert!(status.closed.iter().any(|closed| closed.reason == "no-worker" && closed.detail.contains("has no sink x")));
-    let stranded = table.runs().into_iter().find(|run| run.waits_for == "no-worker").expect("it is shown");
+    let stranded =
+        table.runs().into_iter().find(|run| run.waits_for == "no-worker").expect("the stranded run is listed");
     assert_eq!((&*stranded.key, stranded.version), ("a", 1));
     // The sink is back.
     let (_, left) = called_by_the_first();
@@ -210,19 +214,19 @@ fn wf_22_a_version_that_cannot_be_worked_by_is_left_and_reported() {
 }
 
 #[test]
-fn wf_22_events_for_a_workflow_that_is_gone_stay() {
+fn wf_22_events_for_a_removed_workflow_stay() {
     let mut plan = second();
     plan.sources[0].versions.push(number("gone", 4, Err("has no sink x")));
     let mut table = Table::with_plan(plan);
     let directed_at = |table: &mut Table, id, workflow| {
         let event = directed(id, "a", workflow);
-        table.harvest(Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() });
+        table.answer_poll(Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() });
     };
     directed_at(&mut table, 1, "gone");
     assert!(table.written.is_empty() && table.given.is_empty());
     assert!(table.status().closed.iter().any(|closed| &*closed.name == "gone" && closed.reason == "no-worker"));
-    directed_at(&mut table, 2, "nobody");
-    assert_eq!(settled(&table.commit_all()), [2], "what was never there is no work of anybody's");
+    directed_at(&mut table, 2, "never-defined");
+    assert_eq!(settled(&table.commit_all()), [2], "no node can execute a workflow that was never defined");
     directed_at(&mut table, 3, "book");
     assert_eq!(open(&table), [("a".to_owned(), 2)]);
 }
@@ -235,25 +239,25 @@ fn retried(id: EventId, kept: &Checkpoint) -> Intake {
 
 /// WF-74
 #[test]
-fn wf_21_a_retried_run_goes_on_by_its_version_in_a_node_that_runs() {
+fn wf_21_a_running_node_continues_a_retried_run_by_its_version() {
     let (_, left) = called_by_the_first();
     let mut table = Table::with_plan(second());
-    table.harvest(retried(7, &left.checkpoints[0]));
+    table.answer_poll(retried(7, &left.checkpoints[0]));
     assert_eq!(open(&table), [("a".to_owned(), 1)]);
     table.done("load");
-    assert_eq!(keys(&table.done("old")), ["a"], "what it has called for is not called for again");
+    assert_eq!(keys(&table.done("old")), ["a"], "the call is not executed again");
     assert_eq!(settled(&table.commit_all()), [7]);
 }
 
 #[test]
-fn wf_74_a_retried_run_joins_no_other() {
+fn wf_74_a_retried_run_joins_no_other_run() {
     let (_, mut left) = called_by_the_first();
     let mut table = Table::with_plan(second());
     left.checkpoints[0].version = 2;
-    // Not given out yet: a plain event would join it.
+    // No step of the run was given out yet, so a plain event would join it.
     table.hello(0, 0);
     table.rows(&[(5, "a")]);
-    table.harvest(retried(7, &left.checkpoints[0]));
+    table.answer_poll(retried(7, &left.checkpoints[0]));
     assert_eq!(table.runs()[0].events, 1);
     table.hello(0, 8);
     table.done("load");
@@ -268,19 +272,19 @@ fn wf_74_a_retried_run_joins_no_other() {
 }
 
 #[test]
-fn wf_74_what_is_in_flight_is_not_taken_up_again() {
+fn wf_74_a_run_in_flight_is_not_resumed_again() {
     let mut table = Table::with_plan(second());
     let event = directed(7, "a", "book");
-    table.harvest(Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() });
+    table.answer_poll(Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() });
     table.done("load");
     table.done("call");
     let kept = checkpoints(table.commit_all()).checkpoints.remove(0);
-    assert_eq!((kept.outcome != Checkpointed::Skipped, kept.version), (true, 2));
-    // A sweep began before the row was known, and finds its checkpoint too.
-    table.harvest(retried(7, &kept));
+    assert_eq!((kept.outcome != CheckpointOutcome::Skipped, kept.version), (true, 2));
+    // A sweep began before the row was in flight, and finds its checkpoint too.
+    table.answer_poll(retried(7, &kept));
     table.done("new");
     assert_eq!(settled(&table.commit_all()), [7]);
     assert_eq!((table.open_runs(), table.given.len()), (0, 0));
     table.rows(&[(8, "a")]);
-    assert_eq!(keys(&table.done("load")), ["a"], "nothing is left that a new run would wait for");
+    assert_eq!(keys(&table.done("load")), ["a"], "a new run waits for nothing");
 }

@@ -1,4 +1,4 @@
-//! What a Cassandra sink is told.
+//! The settings of a Cassandra sink.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,22 +8,22 @@ use honeyflow_cassandra::Consistency;
 pub struct Options {
     pub keyspace: String,
     pub table: String,
-    /// The entity's key; the table's primary key is made of these and nothing else, in any order.
+    /// The parts of the entity's key. The table's primary key consists of exactly these, in any order.
     pub key: Vec<KeyPart>,
-    /// Column and field, where the names differ.
+    /// The document field of each column whose name differs from the field's.
     pub columns: BTreeMap<String, String>,
     /// A column that holds the whole document, as JSON text.
     pub document: Option<String>,
     pub consistency: Consistency,
-    /// Of one request.
+    /// The deadline of one request.
     pub deadline: Duration,
-    /// Requests under way at once, of one batch.
+    /// The largest number of requests of one batch in flight at once.
     pub requests_max: usize,
-    /// Rows of one partition that travel together …
+    /// The largest number of rows of one partition that are sent in one request …
     pub batch_rows_max: usize,
-    /// … and about how many bytes.
+    /// … and about how many bytes they may have.
     pub batch_bytes_max: usize,
-    /// For how long versions of deletes are kept; as long as the table's `gc_grace_seconds`.
+    /// How long the stamps of deletes are kept: as long as the table's `gc_grace_seconds`.
     pub deletes_kept: Duration,
 }
 
@@ -44,17 +44,17 @@ impl Options {
         }
     }
 
-    /// The field that a column holds.
+    /// Returns the field that a column holds.
     pub(crate) fn field<'a>(&'a self, column: &'a str) -> &'a str {
         self.columns.get(column).map_or(column, String::as_str)
     }
 }
 
-/// One part of a key, as the text of a key writes it.
+/// One part of a key, in the order in which the key's text contains the parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyPart {
     pub name: String,
-    /// None: not known; then the column says what it takes.
+    /// `None` = not known; the type of the column decides.
     pub kind: Option<KeyKind>,
 }
 
@@ -62,7 +62,7 @@ pub struct KeyPart {
 pub enum KeyKind {
     Integer,
     Text,
-    /// In lower-case hex.
+    /// Bytes, written in lower-case hex.
     Blob,
 }
 

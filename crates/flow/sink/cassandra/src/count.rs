@@ -1,5 +1,6 @@
-//! How many rows there are can only be told by reading them all. A large table is counted again when the last count
-//! was long enough ago for the reading not to matter; whoever does not wait for a count finds it the next time.
+//! Remembers the row count of the table. Counting reads all rows, so a large table is counted again only after a pause
+//! that is long compared with the count itself. If a caller stops waiting for a count, its result serves the next
+//! caller.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,21 +9,21 @@ use std::{
 
 use honeyflow_runtime::Failure;
 
-/// A count is good for so many times the time that it took: one part in a hundred of the cluster's time, at most.
-const REST: u32 = 100;
-/// Below this it may be asked at every look.
+/// A count stays valid for this multiple of the time that it took: counting uses at most 1 % of the time.
+const VALID_FACTOR: u32 = 100;
+/// A count that took less time than this is repeated at every call.
 const QUICK: Duration = Duration::from_millis(20);
-/// What failed may be mended sooner.
-const REST_AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// A failed count is repeated after this time: its cause may be gone sooner.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
-pub struct Counted {
+pub struct CachedCount {
     last: Mutex<Option<(Result<u64, Failure>, Instant)>>,
-    /// Held by the one who counts.
+    /// Held by the task that counts.
     pub turn: tokio::sync::Mutex<()>,
 }
 
-impl Counted {
+impl CachedCount {
     pub fn fresh(&self) -> Option<Result<u64, Failure>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|(_, good_until)| Instant::now() < *good_until).map(|(count, _)| count.clone())
@@ -31,8 +32,8 @@ impl Counted {
     pub fn note(&self, count: Result<u64, Failure>, took: Duration) {
         let good_for = match count {
             _ if took < QUICK => Duration::ZERO,
-            Ok(_) => took * REST,
-            Err(_) => REST_AFTER_FAILURE,
+            Ok(_) => took * VALID_FACTOR,
+            Err(_) => PAUSE_AFTER_FAILURE,
         };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((count, Instant::now() + good_for));
     }
@@ -44,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_count_that_took_long_is_kept() {
-        let counted = Counted::default();
+        let counted = CachedCount::default();
         counted.note(Ok(5), Duration::from_millis(1));
         assert_eq!(counted.fresh(), None);
         counted.note(Ok(6), Duration::from_secs(3));

@@ -1,5 +1,5 @@
-//! Cells to JSON: what a document reads back as. Encoding a document and decoding it again gives what the table holds of
-//! it, so that the two can be compared.
+//! Converts cells to JSON. Encoding a document and decoding it again gives the form that the table stores, so that a
+//! document can be compared with a row.
 
 use honeyflow_cassandra::{
     Value,
@@ -21,7 +21,7 @@ pub fn json(cell: &Value) -> Json {
         Value::Boolean(truth) => (*truth).into(),
         Value::Double(real) => document::canonical_number(*real).map_or(Json::Null, Json::Number),
         Value::Float(real) => document::canonical_number((*real).into()).map_or(Json::Null, Json::Number),
-        // As text: a JSON number would be cut to a double by whoever reads it.
+        // As text: JSON readers would round a JSON number to a 64-bit float.
         Value::Varint(number) => whole(number).map_or(Json::Null, |number| number.to_string().into()),
         Value::Decimal(decimal) => decimal_text(decimal).map_or(Json::Null, Json::String),
         Value::Timestamp(millis) => moment::timestamp_text(*millis).into(),
@@ -31,7 +31,7 @@ pub fn json(cell: &Value) -> Json {
         Value::Inet(address) => address.to_string().into(),
         Value::Blob(bytes) => base64(bytes).into(),
         Value::List(elements) | Value::Vector(elements) => elements.iter().map(json).collect(),
-        // The last parts that are null and those that are not there are the same.
+        // Null parts at the end and missing parts are the same.
         Value::Tuple(parts) => {
             let mut parts: Vec<Json> = parts.iter().map(json).collect();
             parts.truncate(parts.iter().rposition(|part| !part.is_null()).map_or(0, |last| last + 1));
@@ -41,7 +41,7 @@ pub fn json(cell: &Value) -> Json {
         Value::Map(pairs) => {
             pairs.iter().filter_map(|(name, element)| Some((text(name)?, json(element)))).collect::<Map<_, _>>().into()
         }
-        // A field that is null and one that the type was given after the cell was written are the same.
+        // A null field, and a field that was added to the type after the cell was written, are the same.
         Value::User(fields) => {
             let fields = fields.iter().map(|(name, field)| (name.to_string(), json(field)));
             fields.filter(|(_, field)| !field.is_null()).collect::<Map<_, _>>().into()
@@ -49,7 +49,7 @@ pub fn json(cell: &Value) -> Json {
     }
 }
 
-/// In an order of its own, whatever the order of the document or of the server.
+/// Sorts the elements, so that the result does not depend on the order in the document or at the server.
 fn set(elements: &[Value]) -> Json {
     let mut elements: Vec<Json> = elements.iter().map(json).collect();
     elements.sort_by_cached_key(ToString::to_string);
@@ -57,7 +57,7 @@ fn set(elements: &[Value]) -> Json {
     elements.into()
 }
 
-/// As a part of a key, or as a map's key.
+/// The text of a cell as a part of a key, or as a map's key.
 pub fn text(cell: &Value) -> Option<String> {
     Some(match cell {
         Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -71,21 +71,21 @@ pub fn text(cell: &Value) -> Option<String> {
     })
 }
 
-/// `None` beyond 128 bits, which no document of ours can have.
+/// Reads a whole number; `None` beyond 128 bits, which this sink never writes.
 fn whole(number: &Varint) -> Option<i128> {
     let (first, rest) = number.0.split_first()?;
     let fits = rest.len() < 16;
     fits.then(|| rest.iter().fold(i128::from(first.cast_signed()), |whole, byte| whole << 8 | i128::from(*byte)))
 }
 
-/// As many as 128 bits can need, and more than anybody writes.
+/// The largest number of decimal places that is written out: more than a 128-bit number can need.
 const PLACES_MAX: usize = 400;
 
 fn decimal_text(decimal: &Decimal) -> Option<String> {
     let unscaled = whole(&decimal.unscaled)?;
     let places = match usize::try_from(decimal.scale) {
         Ok(places) if places <= PLACES_MAX => places,
-        // Nobody reads that many zeros, and no text is to be as long as a number says.
+        // Otherwise a number in the cell would decide how long the text becomes.
         _ => return Some(format!("{unscaled}e{}", -i64::from(decimal.scale))),
     };
     if places == 0 {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::encode;
 
-    fn held(value: &Json, kind: &Type) -> Json {
+    fn as_stored(value: &Json, kind: &Type) -> Json {
         json_of(&encode::cell(value, kind).unwrap_or_else(|| panic!("{value} as {kind}")))
     }
 
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_says_the_same() {
+    fn a_document_is_stored_in_its_canonical_form() {
         for (value, kind, expected) in [
             (json!("12.50"), Type::Decimal, json!("12.5")),
             (json!(-0.05), Type::Decimal, json!("-0.05")),
@@ -141,33 +141,33 @@ mod tests {
             (json!("aGk="), Type::Blob, json!("aGk=")),
             (json!(2.0), Type::Double, json!(2)),
         ] {
-            assert_eq!(held(&value, &kind), expected);
+            assert_eq!(as_stored(&value, &kind), expected);
         }
     }
 
-    /// What was written before a type got another field says the same as what is written since.
+    /// A cell that was written before its type got another field decodes like one written since.
     #[test]
-    fn a_field_that_is_null_is_as_one_that_is_not_there() {
+    fn a_null_field_is_equal_to_a_missing_field() {
         let field = |name: &str| honeyflow_cassandra::wire::Field { name: name.into(), kind: Type::Int };
         let fields = vec![field("a"), field("b")];
-        let of = honeyflow_cassandra::wire::UserType { keyspace: "k".to_owned(), name: "u".to_owned(), fields };
+        let user_type = honeyflow_cassandra::wire::UserType { keyspace: "k".to_owned(), name: "u".to_owned(), fields };
         let older = Value::User(vec![("a".into(), Value::Int(7))]);
-        assert_eq!(held(&json!({"a": 7}), &Type::User(std::sync::Arc::new(of))), json_of(&older));
+        assert_eq!(as_stored(&json!({"a": 7}), &Type::User(std::sync::Arc::new(user_type))), json_of(&older));
         assert_eq!(json_of(&older), json!({"a": 7}));
     }
 
     #[test]
-    fn parts_that_are_null_at_the_end_are_as_those_that_are_not_there() {
+    fn null_parts_at_the_end_are_equal_to_missing_parts() {
         let kind = Type::Tuple(vec![Type::Int; 3]);
         let shorter = Value::Tuple(vec![Value::Null, Value::Int(7)]);
-        assert_eq!(held(&json!([null, 7, null]), &kind), json_of(&shorter));
-        assert_eq!(held(&json!([null, 7]), &kind), json!([null, 7]), "what is held can be offered again");
-        assert_eq!(held(&json!([null, null, null]), &kind), json!([]));
+        assert_eq!(as_stored(&json!([null, 7, null]), &kind), json_of(&shorter));
+        assert_eq!(as_stored(&json!([null, 7]), &kind), json!([null, 7]), "the stored form can be written again");
+        assert_eq!(as_stored(&json!([null, null, null]), &kind), json!([]));
         assert_eq!(encode::cell(&json!([1, 2, 3, 4]), &kind), None);
     }
 
     #[test]
-    fn decimals_of_any_scale_are_told() {
+    fn decimals_of_any_scale_have_a_text() {
         let text = |scale| decimal_text(&Decimal { scale, unscaled: encode::varint(-15) }).unwrap();
         assert_eq!((text(1), text(0), text(-2)), ("-1.5".into(), "-15".into(), "-15e2".into()));
         assert_eq!((text(70_000), text(i32::MAX)), ("-15e-70000".into(), format!("-15e-{}", i32::MAX)));
@@ -180,9 +180,9 @@ mod tests {
     }
 
     proptest! {
-        /// Holding what is held changes nothing: otherwise a comparison would never come to rest.
+        /// Storing the stored form changes nothing: otherwise a comparison would always find a difference.
         #[test]
-        fn ob_80_what_is_held_stays_as_it_is(real in any::<f64>(), whole in any::<i64>(), bytes in any::<Vec<u8>>(), text in ".{0,12}") {
+        fn ob_80_the_stored_form_is_stable(real in any::<f64>(), whole in any::<i64>(), bytes in any::<Vec<u8>>(), text in ".{0,12}") {
             let cells = [
                 Value::Double(real), Value::Bigint(whole), Value::Blob(bytes), Value::Text(text),
                 Value::Decimal(encode::decimal(&format!("{whole}e-5")).unwrap()), Value::Varint(whole.into()),
@@ -191,7 +191,7 @@ mod tests {
             for (cell, kind) in cells.iter().zip(&kinds) {
                 let once = json_of(cell);
                 if !once.is_null() {
-                    prop_assert_eq!(held(&once, kind), once);
+                    prop_assert_eq!(as_stored(&once, kind), once);
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! JSON to cells, by the type of the column. What does not fit is refused for its document alone, by the name of the field.
+//! Converts JSON to cells of the column's type. A value that does not fit rejects its document alone; the failure names
+//! the field.
 
 use honeyflow_cassandra::{
     Type, Value,
@@ -9,7 +10,7 @@ use uuid::Uuid;
 
 use crate::moment;
 
-/// `None`: it does not fit.
+/// Returns the cell, or `None` if the value does not fit the type.
 pub fn cell(value: &Json, kind: &Type) -> Option<Value> {
     if value.is_null() {
         return Some(Value::Null);
@@ -32,7 +33,7 @@ pub fn cell(value: &Json, kind: &Type) -> Option<Value> {
         Type::Inet => Value::Inet(value.as_str()?.parse().ok()?),
         Type::Date => Value::Date(moment::date(value.as_str()?)?),
         Type::Time => Value::Time(moment::time(value.as_str()?)?),
-        // A number is milliseconds, as the cluster itself takes it.
+        // A number is milliseconds since 1970, as the cluster itself reads it.
         Type::Timestamp => Value::Timestamp(match value.as_str() {
             Some(text) => moment::timestamp(text)?,
             None => integer(value)?,
@@ -42,12 +43,13 @@ pub fn cell(value: &Json, kind: &Type) -> Option<Value> {
         Type::Set(of) => list(value, of)?.map_or(Value::Null, Value::Set),
         Type::Vector(of, count) => Value::Vector(list(value, of)?.filter(|elements| elements.len() == *count)?),
         Type::Map(of) => {
-            let pair = |(name, element): (&String, &Json)| Some((of_text(name, &of.0)?, element_of(element, &of.1)?));
+            let pair =
+                |(name, element): (&String, &Json)| Some((cell_from_text(name, &of.0)?, element_of(element, &of.1)?));
             let pairs: Vec<_> = value.as_object()?.iter().map(pair).collect::<Option<_>>()?;
             if pairs.is_empty() { Value::Null } else { Value::Map(pairs) }
         }
         Type::Tuple(kinds) => {
-            // Those at the end may be left out, as they are of what is read.
+            // Parts at the end may be missing, as `decode` leaves null parts out.
             let parts = value.as_array().filter(|parts| parts.len() <= kinds.len())?;
             Value::Tuple(parts.iter().zip(kinds).map(|(part, kind)| cell(part, kind)).collect::<Option<_>>()?)
         }
@@ -66,7 +68,7 @@ pub fn cell(value: &Json, kind: &Type) -> Option<Value> {
     })
 }
 
-/// Whether JSON can be written into such a column at all.
+/// Whether any JSON value can be written into a column of this type.
 pub fn is_writable(kind: &Type) -> bool {
     match kind {
         Type::Counter | Type::Duration | Type::Custom(_) => false,
@@ -78,8 +80,8 @@ pub fn is_writable(kind: &Type) -> bool {
     }
 }
 
-/// What a value is called in messages.
-pub fn found(value: &Json) -> &'static str {
+/// The name of a value's JSON type, for messages.
+pub fn type_name(value: &Json) -> &'static str {
     match value {
         Json::Null => "null",
         Json::Bool(_) => "a boolean",
@@ -90,13 +92,13 @@ pub fn found(value: &Json) -> &'static str {
     }
 }
 
-/// Of a key, or of a map's keys, which are text in JSON whatever they are in the column.
-pub fn of_text(text: &str, kind: &Type) -> Option<Value> {
+/// Returns the cell of a key part, or of a map's key: both are text in JSON, with any type of the column.
+pub fn cell_from_text(text: &str, kind: &Type) -> Option<Value> {
     match kind {
         Type::Blob => from_hex(text).map(Value::Blob),
         Type::Boolean => text.parse().ok().map(Value::Boolean),
         Type::Tinyint | Type::Smallint | Type::Int | Type::Bigint | Type::Varint => {
-            // Only as we would write it ourselves: two texts must not name one row.
+            // Accept only the text that `decode` writes: two different texts must not name the same row.
             let number: i128 = text.parse().ok().filter(|number: &i128| number.to_string() == text)?;
             if *kind == Type::Varint {
                 return Some(Value::Varint(varint(number)));
@@ -111,18 +113,18 @@ pub fn of_text(text: &str, kind: &Type) -> Option<Value> {
     }
 }
 
-/// A collection without elements is null at the server.
+/// Reads the elements of a collection; `Some(None)` if it is empty, which is null at the server.
 fn list(value: &Json, of: &Type) -> Option<Option<Vec<Value>>> {
     let elements: Vec<_> = value.as_array()?.iter().map(|element| element_of(element, of)).collect::<Option<_>>()?;
     Some(Some(elements).filter(|elements| !elements.is_empty()))
 }
 
-/// A collection holds no null.
+/// Reads one element of a collection; null does not fit.
 fn element_of(element: &Json, of: &Type) -> Option<Value> {
     cell(element, of).filter(|element| *element != Value::Null)
 }
 
-/// SQLite and MySQL have no boolean: 0 and 1 are.
+/// Reads a boolean. SQLite and MySQL have no boolean type and use 0 and 1.
 fn boolean(value: &Json) -> Option<bool> {
     match value {
         Json::Bool(truth) => Some(*truth),
@@ -154,7 +156,7 @@ fn real(value: &Json) -> Option<f64> {
     .filter(|real: &f64| real.is_finite())
 }
 
-/// A number as text, for columns of any precision.
+/// The text of a number, for columns of any precision.
 fn digits(value: &Json) -> Option<String> {
     match value {
         Json::Number(number) => Some(number.to_string()),
@@ -167,7 +169,7 @@ fn looks_like_number(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
 }
 
-/// Two's complement, without bytes that only repeat the sign.
+/// Encodes in two's complement, without leading bytes that only repeat the sign.
 pub fn varint(number: i128) -> Varint {
     let bytes = number.to_be_bytes();
     let repeats = |pair: &[u8]| pair[0] == if pair[1] & 0x80 == 0 { 0 } else { 0xff };
@@ -175,7 +177,8 @@ pub fn varint(number: i128) -> Varint {
     Varint(bytes[from..].to_vec())
 }
 
-/// `12.50` is 1250 with two places; `1.5e3` is 1500. Zeros at the end say nothing, so that equal numbers are equal cells.
+/// Parses a decimal: `12.50` is 1250 with two places; `1.5e3` is 1500. Zeros at the end are dropped, so that equal
+/// numbers become equal cells.
 pub fn decimal(text: &str) -> Option<Decimal> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -302,11 +305,11 @@ mod tests {
 
     #[test]
     fn a_key_has_one_text() {
-        assert_eq!(of_text("42", &Type::Int), Some(Value::Int(42)));
+        assert_eq!(cell_from_text("42", &Type::Int), Some(Value::Int(42)));
         for (text, kind) in [("042", Type::Int), ("+4", Type::Bigint), ("A0", Type::Blob), ("a", Type::Blob)] {
-            assert_eq!(of_text(text, &kind), None, "{text}");
+            assert_eq!(cell_from_text(text, &kind), None, "{text}");
         }
-        assert_eq!(of_text("00ff", &Type::Blob), Some(Value::Blob(vec![0, 255])));
-        assert_eq!(of_text("67E55044-10B1-426F-9247-BB680E5FE0C8", &Type::Uuid), None);
+        assert_eq!(cell_from_text("00ff", &Type::Blob), Some(Value::Blob(vec![0, 255])));
+        assert_eq!(cell_from_text("67E55044-10B1-426F-9247-BB680E5FE0C8", &Type::Uuid), None);
     }
 }

@@ -1,9 +1,9 @@
-//! Which writes travel together: those of one partition, up to a number of rows and bytes. Rows of several partitions in
-//! one request would only give its server the work of several.
+//! Groups the writes of one partition into requests, up to a number of rows and bytes. Rows of several partitions in
+//! one request would make one server do the work of several.
 
 use std::collections::HashMap;
 
-/// Places in `items`, each once; `partition` and `bytes` of each.
+/// Returns groups of indices; each index occurs once. Each item is its index, its partition and its size in bytes.
 pub fn groups<P: Eq + std::hash::Hash>(
     items: impl Iterator<Item = (usize, P, usize)>,
     rows_max: usize,
@@ -32,14 +32,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_a_partition_travel_together_within_bounds() {
-        let of = |items: &[(&'static str, usize)]| {
+    fn rows_of_a_partition_share_a_request_within_limits() {
+        let group = |items: &[(&'static str, usize)]| {
             groups(items.iter().enumerate().map(|(at, (partition, bytes))| (at, *partition, *bytes)), 3, 100)
         };
-        assert_eq!(of(&[("a", 1), ("b", 1), ("a", 1)]), [vec![0, 2], vec![1]]);
-        assert_eq!(of(&[("a", 1); 4]), [vec![0, 1, 2], vec![3]]);
-        assert_eq!(of(&[("a", 60), ("a", 60), ("a", 30)]), [vec![0], vec![1, 2]]);
-        assert_eq!(of(&[("a", 500), ("a", 1)]), [vec![0], vec![1]], "one row alone is never too much");
-        assert!(of(&[]).is_empty());
+        assert_eq!(group(&[("a", 1), ("b", 1), ("a", 1)]), [vec![0, 2], vec![1]]);
+        assert_eq!(group(&[("a", 1); 4]), [vec![0, 1, 2], vec![3]]);
+        assert_eq!(group(&[("a", 60), ("a", 60), ("a", 30)]), [vec![0], vec![1, 2]]);
+        assert_eq!(group(&[("a", 500), ("a", 1)]), [vec![0], vec![1]], "a single row is never too large");
+        assert!(group(&[]).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! May a write happen, given what is stored for its key?
+//! Decides whether a write may happen, given what is stored for its key.
 //!
 //! | stored                     | write offered | verdict                                            |
 //! |----------------------------|---------------|----------------------------------------------------|
@@ -6,15 +6,15 @@
 //! | newer                      | any           | stale                                              |
 //! | a row of the same stamp    | a document    | done if the same, else stale                       |
 //! | a row of the same stamp    | a delete      | stale                                              |
-//! | a delete of the same stamp | a delete      | write: whether its row went is not known           |
+//! | a delete of the same stamp | a delete      | write: it is unknown whether its row was deleted   |
 //! | a delete of the same stamp | a document    | stale                                              |
 
 use honeyflow_event::Stamp;
 
-/// What the tables hold for a key. What a delete was counts only where there is no row: a row is newer than any delete
-/// before it.
+/// What the two tables hold for a key. The stamp of a delete counts only if there is no row: a row is newer than any
+/// delete before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stored {
+pub enum StoredState {
     Nothing,
     Row(Stamp),
     Deleted(Stamp),
@@ -26,17 +26,17 @@ pub enum Verdict {
     Stale {
         stored: Stamp,
     },
-    /// Done, if the row is what was offered.
+    /// Done if the row equals the offered document, else stale.
     Compare,
 }
 
-pub fn judge(offered: Stamp, is_delete: bool, stored: Stored) -> Verdict {
+pub fn judge(offered: Stamp, is_delete: bool, stored: StoredState) -> Verdict {
     match stored {
-        Stored::Row(stamp) if stamp == offered && !is_delete => Verdict::Compare,
-        // A delete is remembered before its row goes: it may have been cut off between the two, and a row that is late in
-        // coming would stand again.
-        Stored::Deleted(stamp) if stamp == offered && is_delete => Verdict::Write,
-        Stored::Row(stamp) | Stored::Deleted(stamp) if stamp >= offered => Verdict::Stale { stored: stamp },
+        StoredState::Row(stamp) if stamp == offered && !is_delete => Verdict::Compare,
+        // The stamp of a delete is stored before its row is deleted. The node may have stopped between the two; then a
+        // row that arrives late would be visible again.
+        StoredState::Deleted(stamp) if stamp == offered && is_delete => Verdict::Write,
+        StoredState::Row(stamp) | StoredState::Deleted(stamp) if stamp >= offered => Verdict::Stale { stored: stamp },
         _ => Verdict::Write,
     }
 }
@@ -47,10 +47,10 @@ mod tests {
 
     #[test]
     fn rl_10_the_table_decides() {
-        let (row, deleted) = (|stamp| Stored::Row(Stamp(stamp)), |stamp| Stored::Deleted(Stamp(stamp)));
+        let (row, deleted) = (|stamp| StoredState::Row(Stamp(stamp)), |stamp| StoredState::Deleted(Stamp(stamp)));
         let stale = |stamp| Verdict::Stale { stored: Stamp(stamp) };
         for (held, put, delete) in [
-            (Stored::Nothing, Verdict::Write, Verdict::Write),
+            (StoredState::Nothing, Verdict::Write, Verdict::Write),
             (row(4), Verdict::Write, Verdict::Write),
             (deleted(4), Verdict::Write, Verdict::Write),
             (row(6), stale(6), stale(6)),

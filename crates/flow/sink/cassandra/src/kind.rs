@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use honeyflow_workflow::{Checkpoint, Kind, Role, Setting, SettingValue};
 
-/// The entry of the catalogue.
+/// The catalogue entry of `cassandra.write`.
 pub fn kind() -> Kind {
     Kind {
         name: "cassandra.write",

@@ -1,9 +1,9 @@
-//! Dates and times as JSON has them, in ISO 8601: to the numbers that cells hold, and back.
+//! Converts dates and times, which are ISO 8601 text in JSON, to the numbers that cells hold, and back.
 
 const DAY_SECONDS: i64 = 24 * 3600;
 const SECOND_NANOS: i64 = 1_000_000_000;
 
-/// Days since 1970 of `2024-02-29`.
+/// Parses a date such as `2024-02-29`; returns days since 1970.
 pub fn date(text: &str) -> Option<i32> {
     let mut parts = text.splitn(3, '-');
     let mut number = |digits: usize| parts.next().filter(|part| part.len() == digits).and_then(digits_of);
@@ -17,7 +17,7 @@ pub fn date_text(days: i32) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// Nanoseconds since midnight of `12:30`, `12:30:05` or `12:30:05.123`.
+/// Parses a time such as `12:30`, `12:30:05` or `12:30:05.123`; returns nanoseconds since midnight.
 pub fn time(text: &str) -> Option<i64> {
     let (clock, fraction) = text.split_once('.').unwrap_or((text, ""));
     let parts: Vec<&str> = clock.split(':').collect();
@@ -42,7 +42,8 @@ pub fn time_text(nanos: i64) -> String {
     format!("{:02}:{:02}:{:02}.{fraction:09}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Milliseconds since 1970 of `2024-02-29T12:30:05.5+02:00`; without a zone it is UTC, without a time midnight.
+/// Parses a timestamp such as `2024-02-29T12:30:05.5+02:00`; returns milliseconds since 1970. Without a zone it is UTC,
+/// without a time midnight.
 pub fn timestamp(text: &str) -> Option<i64> {
     let (day, rest) = text.trim().split_at_checked(10)?;
     let days = i64::from(date(day)?);
@@ -62,7 +63,7 @@ pub fn timestamp_text(millis: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", millis.rem_euclid(1000))
 }
 
-/// What stands before the zone, and the zone in seconds east.
+/// Splits off the zone; returns the time before it, and the zone in seconds east of UTC.
 fn zone(text: &str) -> Option<(&str, i64)> {
     if let Some(clock) = text.strip_suffix(['Z', 'z']) {
         return Some((clock, 0));
@@ -92,7 +93,8 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Years begin in March, so that the leap day is the last of its year; 400 of them always have the same length.
+/// Converts a date to days since 1970. Here a year begins in March, so that the leap day is its last day; 400 years
+/// always have the same length.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

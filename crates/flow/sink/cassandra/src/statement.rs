@@ -1,24 +1,24 @@
-//! The statements of a sink, prepared once. Names are quoted: they are meant as they are written.
+//! The statements of a sink, prepared once. Names are quoted, so that the cluster takes them unchanged.
 
 use honeyflow_cassandra::{Session, Statement, session};
 
 use crate::{DELETED, VERSION, config::Options};
 
 pub struct Statements {
-    /// By the key: the stamp.
+    /// Selects the stamp of a row. Binds the key.
     pub version: Statement,
-    /// By the key: all columns but the key's, then the stamp.
+    /// Selects all columns of a row but the key's, then the stamp. Binds the key.
     pub row: Statement,
-    /// Key, columns, stamp of every row.
+    /// Selects the key, the columns and the stamp of every row.
     pub list: Statement,
-    /// Key, columns, stamp, timestamp.
+    /// Writes a row. Binds the key, the columns, the stamp and the timestamp.
     pub put: Statement,
-    /// Timestamp, key.
+    /// Deletes a row. Binds the timestamp and the key.
     pub delete: Statement,
     pub count: Statement,
-    /// By table and key: the stamp of a delete.
+    /// Selects the stamp of a delete. Binds the table's name and the key.
     pub deleted: Statement,
-    /// Table, key, stamp, timestamp, seconds to live.
+    /// Stores the stamp of a delete. Binds the table's name, the key, the stamp, the timestamp and the seconds to live.
     pub remember: Statement,
 }
 
@@ -30,8 +30,8 @@ fn list(names: &[String]) -> String {
     names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")
 }
 
-/// Made by the first node that starts.
-pub fn make_deleted(keyspace: &str) -> String {
+/// The statement that creates the table of deletes. The first node that starts executes it.
+pub fn create_delete_table(keyspace: &str) -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS {}.{DELETED} (table_name text, entity_key text, version bigint, \
          PRIMARY KEY ((table_name, entity_key)))",
@@ -40,7 +40,7 @@ pub fn make_deleted(keyspace: &str) -> String {
 }
 
 impl Statements {
-    /// `key` and `columns`: names, in the order in which they are bound.
+    /// Prepares the statements. `key` and `columns` are names, in the order in which their values are bound.
     pub async fn prepare(
         session: &Session,
         options: &Options,

@@ -1,5 +1,5 @@
-//! Does the table fit the documents? Asked when the sink is opened, and again when the cluster refuses a statement: what
-//! does not fit is told in one go, each with the place it is about.
+//! Checks whether the table fits the documents: when the sink is opened, and again when the cluster refuses a
+//! statement. It reports all misfits together, each with the configuration key that it is about.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use honeyflow_workflow::problem::nearest;
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    DELETED, VERSION,
+    DELETED, VERSION, codes,
     config::Options,
     decode, encode, key, outcome,
-    statement::{Statements, make_deleted, quoted},
+    statement::{Statements, create_delete_table, quoted},
 };
 
-/// What the sink knows of its table.
+/// The checked table and the statements of the sink.
 pub struct Table {
-    /// In the order of the key's parts.
+    /// The columns of the primary key, in the order of the key's parts.
     pub key: Vec<KeyColumn>,
-    /// Without the key and the stamp.
+    /// The other columns, without the stamp.
     pub columns: Vec<Column>,
     pub statements: Statements,
 }
@@ -34,20 +34,20 @@ pub struct KeyColumn {
 pub struct Column {
     pub name: String,
     pub kind: Type,
-    pub filled: Filled,
+    pub content: ColumnContent,
 }
 
 #[derive(PartialEq, Eq, Debug)]
-pub enum Filled {
+pub enum ColumnContent {
     Field(String),
-    /// With the whole document, as JSON text.
+    /// The whole document, as JSON text.
     Document,
 }
 
-/// Something about the table that does not go with the configuration.
+/// A property of the table that does not fit the configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misfit {
-    /// The key of the sink's section that it is about: `table`, `column.title`, `document`.
+    /// The key of the sink's configuration section that it is about: `table`, `column.title`, `document`.
     pub at: String,
     pub code: &'static str,
     pub message: String,
@@ -62,31 +62,31 @@ impl Misfit {
 
 /// Why a sink cannot be used.
 #[derive(Debug)]
-pub enum Refused {
-    /// The cluster could not be asked.
-    Unasked(Failure),
-    Unfit(Vec<Misfit>),
+pub enum TableError {
+    /// The cluster could not be asked about the table.
+    NotChecked(Failure),
+    Misfits(Vec<Misfit>),
 }
 
-impl Refused {
+impl TableError {
     pub fn failure(self) -> Failure {
         match self {
-            Refused::Unasked(failure) => failure,
-            Refused::Unfit(misfits) => {
+            TableError::NotChecked(failure) => failure,
+            TableError::Misfits(misfits) => {
                 let all: Vec<_> = misfits.iter().map(|misfit| format!("{}; {}", misfit.message, misfit.help)).collect();
-                Failure::fatal("cassandra-table", all.join(". "))
+                Failure::fatal(codes::CASSANDRA_TABLE, all.join(". "))
             }
         }
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn unasked(error: session::Error) -> Refused {
-    Refused::Unasked(outcome::failure(&error))
+fn not_checked(error: session::Error) -> TableError {
+    TableError::NotChecked(outcome::from_error(&error))
 }
 
 /// A column as the cluster describes it.
-struct Described {
+struct DescribedColumn {
     name: String,
     kind: Kind,
     position: i32,
@@ -101,35 +101,35 @@ enum Kind {
 }
 
 impl Table {
-    /// Looks at the schema alone; changes nothing.
-    pub async fn look(session: &Session, options: &Options) -> Result<Shape, Refused> {
+    /// Compares the cluster's schema with the configuration; changes nothing.
+    pub async fn look(session: &Session, options: &Options) -> Result<Shape, TableError> {
         let described = described(session, options).await?;
         if described.is_empty() {
-            return Err(Refused::Unfit(vec![unknown_table(session, options).await?]));
+            return Err(TableError::Misfits(vec![unknown_table(session, options).await?]));
         }
         let names = described.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ");
         let (keyspace, table) = (quoted(&options.keyspace), quoted(&options.table));
-        let select = session.prepare(&format!("SELECT {names} FROM {keyspace}.{table}")).await.map_err(unasked)?;
+        let select = session.prepare(&format!("SELECT {names} FROM {keyspace}.{table}")).await.map_err(not_checked)?;
         let columns = select.anywhere().map(|prepared| prepared.result.columns.clone()).unwrap_or_default();
         let kind = |name: &str| columns.iter().find(|column| column.name == name).map(|column| column.kind.clone());
         let typed = described.iter().filter_map(|one| Some((one.name.as_str(), one.kind, kind(&one.name)?)));
-        fit(options, &typed.collect::<Vec<_>>()).map_err(Refused::Unfit)
+        fit(options, &typed.collect::<Vec<_>>()).map_err(TableError::Misfits)
     }
 
-    pub async fn open(session: &Session, options: &Options) -> Result<Table, Refused> {
+    pub async fn open(session: &Session, options: &Options) -> Result<Table, TableError> {
         let Shape { key, columns } = Table::look(session, options).await?;
-        make_memory(session, options).await?;
+        ensure_delete_table(session, options).await?;
         let key_names: Vec<String> = key.iter().map(|column| column.name.clone()).collect();
         let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-        let by = tokio::time::Instant::now() + SEEN_WITHIN;
+        let by = tokio::time::Instant::now() + USABLE_WITHIN;
         loop {
-            match Statements::prepare(session, options, &key_names, &column_names).await.map_err(unasked) {
+            match Statements::prepare(session, options, &key_names, &column_names).await.map_err(not_checked) {
                 Ok(statements) => return Ok(Table { key, columns, statements }),
-                // Another node may just be making the table of deletes: it is described before it can be used.
-                Err(Refused::Unasked(failure))
-                    if failure.code == outcome::REFUSED && tokio::time::Instant::now() < by =>
+                // Another node may be creating the table of deletes: the schema lists it before it can be used.
+                Err(TableError::NotChecked(failure))
+                    if failure.code == codes::CASSANDRA_REFUSED && tokio::time::Instant::now() < by =>
                 {
-                    tokio::time::sleep(SEEN_WITHIN / 50).await;
+                    tokio::time::sleep(USABLE_WITHIN / 50).await;
                 }
                 Err(refused) => return Err(refused),
             }
@@ -137,37 +137,37 @@ impl Table {
     }
 }
 
-/// A table that somebody else has made can be used by then.
-const SEEN_WITHIN: Duration = Duration::from_secs(5);
+/// After this time a table that another node has just created can be used.
+const USABLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The table of deletes, unless it is there: whoever may not make tables can have made it.
-async fn make_memory(session: &Session, options: &Options) -> Result<(), Refused> {
+/// Creates the table of deletes, unless it exists: if this login may not create tables, the operator creates it.
+async fn ensure_delete_table(session: &Session, options: &Options) -> Result<(), TableError> {
     let beside = Options { table: DELETED.to_owned(), ..options.clone() };
     if !described(session, &beside).await?.is_empty() {
         return Ok(());
     }
-    let make = make_deleted(&options.keyspace);
+    let create = create_delete_table(&options.keyspace);
     let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
-    session.query(&make, &how).await.map(|_| ()).map_err(|error| {
-        let failure = outcome::failure(&error);
-        let message = format!("versions of deletes need a table; make it: {make}. {}", failure.message);
-        Refused::Unasked(Failure { message, ..failure })
+    session.query(&create, &how).await.map(|_| ()).map_err(|error| {
+        let failure = outcome::from_error(&error);
+        let message = format!("the stamps of deletes need a table; create it: {create}. {}", failure.message);
+        TableError::NotChecked(Failure { message, ..failure })
     })
 }
 
-/// Key and columns that fit.
+/// The key columns and other columns of a table that fits.
 pub struct Shape {
     pub key: Vec<KeyColumn>,
     pub columns: Vec<Column>,
 }
 
-async fn described(session: &Session, options: &Options) -> Result<Vec<Described>, Refused> {
+async fn described(session: &Session, options: &Options) -> Result<Vec<DescribedColumn>, TableError> {
     const COLUMNS: &str =
         "SELECT column_name, kind, position FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?";
     let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
-    let ask = session.prepare(COLUMNS).await.map_err(unasked)?;
+    let ask = session.prepare(COLUMNS).await.map_err(not_checked)?;
     let rows = session.execute(&ask, (&options.keyspace, &options.table), &how).await;
-    let rows = rows.map_err(unasked)?.into_rows();
+    let rows = rows.map_err(not_checked)?.into_rows();
     let mut described = Vec::new();
     for row in rows.typed::<(String, String, i32)>() {
         let (name, kind, position) = row.map_err(|why| unreadable(&why))?;
@@ -177,7 +177,7 @@ async fn described(session: &Session, options: &Options) -> Result<Vec<Described
             "static" => Kind::Static,
             _ => Kind::Regular,
         };
-        described.push(Described { name, kind, position });
+        described.push(DescribedColumn { name, kind, position });
     }
     described.sort_by(|one, other| {
         (one.kind as u8, one.position, &one.name).cmp(&(other.kind as u8, other.position, &other.name))
@@ -185,19 +185,22 @@ async fn described(session: &Session, options: &Options) -> Result<Vec<Described
     Ok(described)
 }
 
-fn unreadable(why: &honeyflow_cassandra::Unfit) -> Refused {
-    Refused::Unasked(Failure::retry("cassandra-answer", format!("the cluster's schema cannot be read: {why}")))
+fn unreadable(why: &honeyflow_cassandra::ValueMismatch) -> TableError {
+    TableError::NotChecked(Failure::retry(
+        codes::CASSANDRA_ANSWER,
+        format!("the cluster's schema cannot be read: {why}"),
+    ))
 }
 
-async fn unknown_table(session: &Session, options: &Options) -> Result<Misfit, Refused> {
+async fn unknown_table(session: &Session, options: &Options) -> Result<Misfit, TableError> {
     const TABLES: &str = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
     const KEYSPACES: &str = "SELECT keyspace_name FROM system_schema.keyspaces";
     let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
-    let ask = session.prepare(TABLES).await.map_err(unasked)?;
-    let tables = session.execute(&ask, (&options.keyspace,), &how).await.map_err(unasked)?;
+    let ask = session.prepare(TABLES).await.map_err(not_checked)?;
+    let tables = session.execute(&ask, (&options.keyspace,), &how).await.map_err(not_checked)?;
     let tables = names(&tables.into_rows())?;
     let Options { keyspace, table, .. } = options;
-    let keyspaces = session.query(KEYSPACES, &how).await.map_err(unasked)?;
+    let keyspaces = session.query(KEYSPACES, &how).await.map_err(not_checked)?;
     let keyspaces = names(&keyspaces.into_rows())?;
     let (message, wanted, known) = if keyspaces.contains(keyspace) {
         (format!("the keyspace `{keyspace}` has no table `{table}`"), table, tables)
@@ -207,19 +210,19 @@ async fn unknown_table(session: &Session, options: &Options) -> Result<Misfit, R
     let known: Vec<&str> = known.iter().map(String::as_str).filter(|name| !name.starts_with("system")).collect();
     let help = match nearest(wanted, known.iter().copied()) {
         Some(word) => format!("did you mean `{word}`?"),
-        None if known.is_empty() => "make it first: tables are not made by Honeyflow".to_owned(),
+        None if known.is_empty() => "create it first: Honeyflow does not create tables".to_owned(),
         None => {
             format!("there is {}", known.iter().take(12).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
         }
     };
-    Ok(Misfit::new("table", "unknown-table", message, help))
+    Ok(Misfit::new("table", codes::problem::UNKNOWN_TABLE, message, help))
 }
 
-fn names(rows: &honeyflow_cassandra::Rows) -> Result<Vec<String>, Refused> {
+fn names(rows: &honeyflow_cassandra::Rows) -> Result<Vec<String>, TableError> {
     rows.typed::<(String,)>().map(|row| row.map(|(name,)| name).map_err(|why| unreadable(&why))).collect()
 }
 
-/// Pure: what the table looks like against what is wanted of it.
+/// Compares the table's columns with the configuration. Pure.
 fn fit(options: &Options, table: &[(&str, Kind, Type)]) -> Result<Shape, Vec<Misfit>> {
     let mut misfits = Vec::new();
     let names = || table.iter().map(|(name, ..)| *name);
@@ -231,7 +234,7 @@ fn fit(options: &Options, table: &[(&str, Kind, Type)]) -> Result<Shape, Vec<Mis
                 Some(word) => format!("did you mean `{word}`?"),
                 None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
             };
-            misfits.push(Misfit::new(at, "unknown-column", message, help));
+            misfits.push(Misfit::new(at, codes::problem::UNKNOWN_COLUMN, message, help));
         }
     }
     check_version(options, table, &mut misfits);
@@ -244,22 +247,28 @@ fn fit(options: &Options, table: &[(&str, Kind, Type)]) -> Result<Shape, Vec<Mis
             Kind::Partition | Kind::Clustering => continue,
             Kind::Static if options.columns.contains_key(*name) || is_document => {
                 let message =
-                    format!("`{name}` is a static column: all rows of a partition share it, and their versions differ");
-                misfits.push(Misfit::new(at, "static-column", message, "use a column of the row"));
+                    format!("`{name}` is a static column: all rows of a partition share it, but their stamps differ");
+                misfits.push(Misfit::new(at, codes::problem::STATIC_COLUMN, message, "use a regular column"));
                 continue;
             }
             Kind::Static => continue,
             Kind::Regular => {}
         }
         if is_document && *of != Type::Text {
-            let message = format!("`{name}` is {of}, and a document is kept as text");
-            misfits.push(Misfit::new("document", "wrong-type", message, "name a column of type text"));
+            let message = format!("`{name}` is {of}, but a document is stored as text");
+            misfits.push(Misfit::new("document", codes::problem::WRONG_TYPE, message, "name a column of type text"));
         } else if !encode::is_writable(of) {
-            let message = format!("`{name}` is {of}, and no JSON value fits that");
-            misfits.push(Misfit::new(at, "wrong-type", message, "take it out of the table, or give it another type"));
+            let message = format!("`{name}` is {of}, but no JSON value fits that type");
+            misfits.push(Misfit::new(
+                at,
+                codes::problem::WRONG_TYPE,
+                message,
+                "drop the column, or give it another type",
+            ));
         }
-        let filled = if is_document { Filled::Document } else { Filled::Field(options.field(name).to_owned()) };
-        columns.push(Column { name: (*name).to_owned(), kind: of.clone(), filled });
+        let content =
+            if is_document { ColumnContent::Document } else { ColumnContent::Field(options.field(name).to_owned()) };
+        columns.push(Column { name: (*name).to_owned(), kind: of.clone(), content });
     }
     if misfits.is_empty() { Ok(Shape { key, columns }) } else { Err(misfits) }
 }
@@ -269,30 +278,35 @@ fn check_version(options: &Options, table: &[(&str, Kind, Type)], misfits: &mut 
     match table.iter().find(|(name, ..)| *name == VERSION) {
         Some((_, Kind::Regular, Type::Bigint)) => {}
         Some((_, _, of)) => {
-            let message = format!("the column `{VERSION}` is {of}, and must be a bigint of the row");
-            misfits.push(Misfit::new("table", "wrong-type", message, "drop it, and add it again as bigint"));
+            let message = format!("the column `{VERSION}` is {of}, but must be a regular bigint column");
+            misfits.push(Misfit::new(
+                "table",
+                codes::problem::WRONG_TYPE,
+                message,
+                "drop it, and add it again as bigint",
+            ));
         }
         None => {
-            let message = format!("the table has no column `{VERSION}`, which tells what a row was made of");
-            misfits.push(Misfit::new("table", "unknown-column", message, add));
+            let message = format!("the table has no column `{VERSION}`, which holds the stamp of the row");
+            misfits.push(Misfit::new("table", codes::problem::UNKNOWN_COLUMN, message, add));
         }
     }
 }
 
-/// The primary key is made of the parts of the entity's key: otherwise a delete, which knows nothing else, could not name
-/// its row, or two keys would be one row.
+/// Matches the primary key with the parts of the entity's key. They must be the same: otherwise a delete, which knows
+/// only the key, could not name its row, or two keys would name the same row.
 fn key_columns(options: &Options, table: &[(&str, Kind, Type)], misfits: &mut Vec<Misfit>) -> Vec<KeyColumn> {
     let of_key = |kind: Kind| matches!(kind, Kind::Partition | Kind::Clustering);
     let parts = || options.key.iter().map(|part| part.name.as_str());
     for (name, ..) in table.iter().filter(|(_, kind, _)| of_key(*kind)) {
         let field = options.field(name);
         if !parts().any(|part| part == field) {
-            let message = format!("`{name}` belongs to the primary key, but `{field}` is no part of the entity's key");
+            let message = format!("`{name}` belongs to the primary key, but `{field}` is not part of the entity's key");
             let help = format!(
                 "the key is {}; name the part that it holds: column = {{ {name} = \"…\" }}",
                 parts().collect::<Vec<_>>().join(", ")
             );
-            misfits.push(Misfit::new(format!("column.{name}"), "wrong-key", message, help));
+            misfits.push(Misfit::new(format!("column.{name}"), codes::problem::WRONG_KEY, message, help));
         }
     }
     let mut key = Vec::new();
@@ -301,16 +315,16 @@ fn key_columns(options: &Options, table: &[(&str, Kind, Type)], misfits: &mut Ve
             table.iter().filter(|(name, kind, _)| of_key(*kind) && options.field(name) == part.name).collect();
         let [(name, kind, of)] = &found[..] else {
             let message =
-                format!("`{}` of the entity's key stands {} times in the primary key", part.name, found.len());
-            let help = "every part once: two rows of the entity must not be one row of the table";
-            misfits.push(Misfit::new("table", "wrong-key", message, help));
+                format!("`{}` of the entity's key occurs {} times in the primary key", part.name, found.len());
+            let help = "use every part exactly once: two rows of the entity must not become one row of the table";
+            misfits.push(Misfit::new("table", codes::problem::WRONG_KEY, message, help));
             continue;
         };
         if let Some(kind) = part.kind.filter(|kind| !key::fits(*kind, of)) {
-            let message = format!("`{name}` is {of}, and `{}` of the entity's key is {}", part.name, kind.word());
+            let message = format!("`{name}` is {of}, but `{}` of the entity's key is {}", part.name, kind.word());
             misfits.push(Misfit::new(
                 format!("column.{name}"),
-                "wrong-type",
+                codes::problem::WRONG_TYPE,
                 message,
                 "give the column the key's type",
             ));
@@ -321,39 +335,41 @@ fn key_columns(options: &Options, table: &[(&str, Kind, Type)], misfits: &mut Ve
     key
 }
 
-/// The cells of a document, in the order of the columns.
+/// Converts a document to cells, in the order of the columns.
 pub fn cells(columns: &[Column], document: &Json) -> Result<Vec<Value>, Failure> {
     let fields = document.as_object();
-    let of_fields = columns.iter().any(|column| matches!(column.filled, Filled::Field(_)));
-    if fields.is_none() && of_fields && !columns.iter().any(|column| column.filled == Filled::Document) {
-        let message =
-            format!("the document is {}, and columns are filled with fields of an object", encode::found(document));
-        return Err(Failure::reject("bad-document", message));
+    let of_fields = columns.iter().any(|column| matches!(column.content, ColumnContent::Field(_)));
+    if fields.is_none() && of_fields && !columns.iter().any(|column| column.content == ColumnContent::Document) {
+        let message = format!(
+            "the document is {}, but the columns are filled from the fields of an object",
+            encode::type_name(document)
+        );
+        return Err(Failure::reject(codes::BAD_DOCUMENT, message));
     }
-    let cell = |column: &Column| match &column.filled {
-        Filled::Document => Ok(Value::Text(document.to_string())),
-        Filled::Field(name) => {
+    let cell = |column: &Column| match &column.content {
+        ColumnContent::Document => Ok(Value::Text(document.to_string())),
+        ColumnContent::Field(name) => {
             let value = fields.and_then(|fields| fields.get(name)).unwrap_or(&Json::Null);
             encode::cell(value, &column.kind).ok_or_else(|| {
-                let (column, kind, found) = (&column.name, &column.kind, encode::found(value));
+                let (column, kind, found) = (&column.name, &column.kind, encode::type_name(value));
                 let message =
                     format!("column `{column}` is {kind}, the document has {found} in `{name}` that does not fit");
-                Failure::reject("bad-field", message)
+                Failure::reject(codes::BAD_FIELD, message)
             })
         }
     };
     columns.iter().map(cell).collect()
 }
 
-/// What such cells hold of a document.
-pub fn held(columns: &[Column], cells: &[Value]) -> Json {
-    let whole = columns.iter().position(|column| column.filled == Filled::Document);
+/// Converts cells back to the document as the table stores it.
+pub fn document_from(columns: &[Column], cells: &[Value]) -> Json {
+    let whole = columns.iter().position(|column| column.content == ColumnContent::Document);
     if let Some(Value::Text(text)) = whole.and_then(|at| cells.get(at)) {
         return serde_json::from_str(text).unwrap_or(Json::Null);
     }
-    let field = |(column, cell): (&Column, &Value)| match &column.filled {
-        Filled::Field(name) => Some((name.clone(), decode::json(cell))),
-        Filled::Document => None,
+    let field = |(column, cell): (&Column, &Value)| match &column.content {
+        ColumnContent::Field(name) => Some((name.clone(), decode::json(cell))),
+        ColumnContent::Document => None,
     };
     columns.iter().zip(cells).filter_map(field).collect::<Map<_, _>>().into()
 }
@@ -387,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_fits_says_how() {
+    fn a_table_that_fits_gives_its_key_and_columns() {
         let shape = fit(&options(), &table()).unwrap_or_else(|misfits| panic!("{misfits:?}"));
         let key: Vec<_> = shape.key.iter().map(|column| (column.name.as_str(), column.in_partition)).collect();
         assert_eq!(key, [("order_id", true), ("sku", false)]);
@@ -395,21 +411,20 @@ mod tests {
         assert_eq!(columns, ["amount", "title"]);
         let document = json!({"order_id": 1, "amount": 2, "title": "x", "else": true});
         let cells = cells(&shape.columns, &document).unwrap();
-        assert_eq!(held(&shape.columns, &cells), json!({"amount": 2, "title": "x"}));
+        assert_eq!(document_from(&shape.columns, &cells), json!({"amount": 2, "title": "x"}));
         assert_eq!(super::cells(&shape.columns, &json!({"amount": "x"})).unwrap_err().code, "bad-field");
         assert_eq!(super::cells(&shape.columns, &json!([1])).unwrap_err().code, "bad-document");
     }
 
     #[test]
-    fn everything_that_does_not_fit_is_told_at_once() {
+    fn all_misfits_are_reported_together() {
         let mut wrong = table();
         wrong.retain(|(name, ..)| *name != VERSION);
         wrong[0].2 = Type::Uuid;
         wrong[3].2 = Type::Counter;
-        let told = options();
-        let mut told = Options { document: Some("titel".into()), ..told };
-        told.columns.insert("note".into(), "note".into());
-        let found = codes(&told, &wrong);
+        let mut configured = Options { document: Some("titel".into()), ..options() };
+        configured.columns.insert("note".into(), "note".into());
+        let found = codes(&configured, &wrong);
         for expected in [
             ("document", "unknown-column"),
             ("table", "unknown-column"),
@@ -422,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_primary_key_is_the_key_of_the_entity() {
+    fn the_primary_key_must_be_the_key_of_the_entity() {
         let mut further = table();
         further.push(("day", Kind::Clustering, Type::Date));
         assert_eq!(codes(&options(), &further), [("column.day".to_owned(), "wrong-key")]);

@@ -1,6 +1,6 @@
-//! One batch of writes: read what is stored, judge, then write partition by partition. A key that stands twice in a batch
-//! is written in its order. A write that is bad fails alone: what a partition's rows could not do together, each tries by
-//! itself.
+//! Writes one batch: reads what is stored, judges each write, then writes partition by partition. A key that occurs
+//! twice in a batch is written in its order. A bad write fails alone: if the rows of a partition are refused together,
+//! each is sent separately.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -11,19 +11,20 @@ use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::{Outcome, Write};
 
 use crate::{
+    codes,
     config::Options,
     group::groups,
-    judge::{Stored, Verdict, judge},
+    judge::{StoredState, Verdict, judge},
     key, outcome,
     table::{self, Table},
 };
 
-/// A write as it will be sent.
-struct Prepared {
+/// A write with its key and document converted to cells.
+struct PreparedWrite {
     key: Key,
     stamp: Stamp,
     row: Vec<Value>,
-    /// None deletes.
+    /// `None` deletes the row.
     cells: Option<Vec<Value>>,
     bytes: usize,
 }
@@ -38,7 +39,7 @@ impl Writer<'_> {
     pub async fn write(&self, writes: Vec<Write>) -> Vec<Outcome> {
         let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
         for wave in waves(&writes) {
-            let mut prepared: Vec<(usize, Prepared)> = Vec::with_capacity(wave.len());
+            let mut prepared: Vec<(usize, PreparedWrite)> = Vec::with_capacity(wave.len());
             for at in wave {
                 match self.prepare(&writes[at]) {
                     Ok(one) => prepared.push((at, one)),
@@ -49,22 +50,22 @@ impl Writer<'_> {
                 outcomes[at] = Some(outcome);
             }
         }
-        let unanswered = || Outcome::Failed(Failure::retry("cassandra-unanswered", "the write was not answered"));
+        let unanswered = || Outcome::Failed(Failure::retry(codes::CASSANDRA_UNANSWERED, "the write was not answered"));
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect()
     }
 
-    fn prepare(&self, write: &Write) -> Result<Prepared, Failure> {
+    fn prepare(&self, write: &Write) -> Result<PreparedWrite, Failure> {
         let kinds: Vec<_> = self.table.key.iter().map(|column| column.kind.clone()).collect();
         let row = key::cells(&write.key, &kinds)?;
         let document = write.document.as_deref();
         let cells = document.map(|document| table::cells(&self.table.columns, document)).transpose()?;
         let bytes = write.key.len() + document.map_or(0, |document| document.to_string().len());
-        Ok(Prepared { key: write.key.clone(), stamp: write.stamp, row, cells, bytes })
+        Ok(PreparedWrite { key: write.key.clone(), stamp: write.stamp, row, cells, bytes })
     }
 
-    /// No key stands twice here.
-    async fn write_distinct(&self, writes: Vec<(usize, Prepared)>) -> Vec<(usize, Outcome)> {
-        // Where nobody is reached at all, one has waited for it; the others need not.
+    /// Writes a set of writes with distinct keys.
+    async fn write_distinct(&self, writes: Vec<(usize, PreparedWrite)>) -> Vec<(usize, Outcome)> {
+        // Set once a request has reached no server: the other writes need not wait for the same failure.
         let away: OnceLock<Failure> = OnceLock::new();
         let away = &away;
         let judged = stream::iter(writes)
@@ -89,7 +90,7 @@ impl Writer<'_> {
                 None => to_write.push((at, write)),
             }
         }
-        let partition = |write: &Prepared| {
+        let partition = |write: &PreparedWrite| {
             let cells = self.table.key.iter().zip(&write.row).filter(|(column, _)| column.in_partition);
             key::text(&cells.map(|(_, cell)| cell.clone()).collect::<Vec<_>>())
         };
@@ -98,7 +99,7 @@ impl Writer<'_> {
         let to_write = &to_write;
         let written = stream::iter(groups)
             .map(|group| async move {
-                let writes: Vec<&Prepared> = group.iter().map(|n| &to_write[*n].1).collect();
+                let writes: Vec<&PreparedWrite> = group.iter().map(|n| &to_write[*n].1).collect();
                 let outcomes = self.send(&writes).await;
                 group.iter().map(|n| to_write[*n].0).zip(outcomes).collect::<Vec<_>>()
             })
@@ -110,9 +111,9 @@ impl Writer<'_> {
         answered
     }
 
-    /// None: it is to be written. The version of a delete is stored before its row goes: cut off between the two, it is
-    /// written again.
-    async fn judge_and_remember(&self, write: &Prepared) -> Option<Outcome> {
+    /// Judges a write; `None` = write it. The stamp of a delete is stored before its row is deleted: if the node stops
+    /// between the two, the delete is written again.
+    async fn judge_and_remember(&self, write: &PreparedWrite) -> Option<Outcome> {
         let judged = self.judge(write).await;
         if judged.is_some() || write.cells.is_some() {
             return judged;
@@ -120,11 +121,11 @@ impl Writer<'_> {
         self.remember(write).await.err().map(Outcome::Failed)
     }
 
-    /// None: it may be written.
-    async fn judge(&self, write: &Prepared) -> Option<Outcome> {
+    /// Compares a write with what is stored; `None` = it may be written.
+    async fn judge(&self, write: &PreparedWrite) -> Option<Outcome> {
         let stored = match self.stored(write).await {
             Ok(stored) => stored,
-            Err(failure) => return Some(Outcome::Failed(self.blamed(failure).await)),
+            Err(failure) => return Some(Outcome::Failed(self.find_cause(failure).await)),
         };
         match judge(write.stamp, write.cells.is_none(), stored) {
             Verdict::Write => None,
@@ -137,33 +138,33 @@ impl Writer<'_> {
         }
     }
 
-    async fn stored(&self, write: &Prepared) -> Result<Stored, Failure> {
-        let (statements, how) = (&self.table.statements, self.how());
-        let failed = |error: session::Error| outcome::failure(&error);
+    async fn stored(&self, write: &PreparedWrite) -> Result<StoredState, Failure> {
+        let (statements, how) = (&self.table.statements, self.request_options());
+        let failed = |error: session::Error| outcome::from_error(&error);
         let rows = self.session.execute(&statements.version, &write.row, &how).await.map_err(failed)?.into_rows();
         if let Some((version,)) = rows.first::<(Option<i64>,)>().map_err(|why| outcome::unreadable(&why))? {
-            // A row without a version is not ours: anything is newer.
-            return Ok(Stored::Row(stamp(version.unwrap_or(0))));
+            // A row without a stamp was not written by this sink: every write is newer.
+            return Ok(StoredState::Row(stamp(version.unwrap_or(0))));
         }
         let deleted = (&self.options.table, &*write.key);
         let rows = self.session.execute(&statements.deleted, deleted, &how).await.map_err(failed)?.into_rows();
         let deleted = rows.first::<(i64,)>().map_err(|why| outcome::unreadable(&why))?;
-        Ok(deleted.map_or(Stored::Nothing, |(version,)| Stored::Deleted(stamp(version))))
+        Ok(deleted.map_or(StoredState::Nothing, |(version,)| StoredState::Deleted(stamp(version))))
     }
 
-    /// Whether the row has the very cells that are offered.
-    async fn is_stored(&self, write: &Prepared) -> Result<bool, Failure> {
-        let rows = self.session.execute(&self.table.statements.row, &write.row, &self.how()).await;
-        let rows = rows.map_err(|error| outcome::failure(&error))?.into_rows();
+    /// Whether the stored row equals the offered one.
+    async fn is_stored(&self, write: &PreparedWrite) -> Result<bool, Failure> {
+        let rows = self.session.execute(&self.table.statements.row, &write.row, &self.request_options()).await;
+        let rows = rows.map_err(|error| outcome::from_error(&error))?.into_rows();
         let stored = rows.first::<Vec<Value>>().map_err(|why| outcome::unreadable(&why))?;
         let Some(stored) = stored else { return Ok(false) };
         let columns = &self.table.columns;
         let offered = write.cells.as_deref().unwrap_or_default();
-        Ok(table::held(columns, &stored) == table::held(columns, offered))
+        Ok(table::document_from(columns, &stored) == table::document_from(columns, offered))
     }
 
-    /// Rows of one partition.
-    async fn send(&self, writes: &[&Prepared]) -> Vec<Outcome> {
+    /// Sends the rows of one partition.
+    async fn send(&self, writes: &[&PreparedWrite]) -> Vec<Outcome> {
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(writes.len());
         match self.send_together(writes).await {
             Ok(()) => outcomes.resize(writes.len(), Outcome::Done),
@@ -171,20 +172,20 @@ impl Writer<'_> {
                 for write in writes {
                     outcomes.push(match self.send_together(&[write]).await {
                         Ok(()) => Outcome::Done,
-                        Err(failure) => Outcome::Failed(self.blamed(failure).await),
+                        Err(failure) => Outcome::Failed(self.find_cause(failure).await),
                     });
                 }
             }
             Err(failure) => {
-                let failure = self.blamed(failure).await;
+                let failure = self.find_cause(failure).await;
                 outcomes.resize(writes.len(), Outcome::Failed(failure));
             }
         }
         outcomes
     }
 
-    async fn send_together(&self, writes: &[&Prepared]) -> Result<(), Failure> {
-        let how = self.how();
+    async fn send_together(&self, writes: &[&PreparedWrite]) -> Result<(), Failure> {
+        let how = self.request_options();
         let answer = match writes {
             [write] => {
                 let (statement, values) = self.statement(write);
@@ -199,10 +200,10 @@ impl Writer<'_> {
                 self.session.batch(&batch, &how).await
             }
         };
-        answer.map(|_| ()).map_err(|error| outcome::failure(&error))
+        answer.map(|_| ()).map_err(|error| outcome::from_error(&error))
     }
 
-    fn statement(&self, write: &Prepared) -> (&honeyflow_cassandra::Statement, Vec<Value>) {
+    fn statement(&self, write: &PreparedWrite) -> (&honeyflow_cassandra::Statement, Vec<Value>) {
         let version = Value::Bigint(timestamp(write.stamp));
         match &write.cells {
             Some(cells) => {
@@ -216,17 +217,18 @@ impl Writer<'_> {
         }
     }
 
-    async fn remember(&self, write: &Prepared) -> Result<(), Failure> {
+    async fn remember(&self, write: &PreparedWrite) -> Result<(), Failure> {
         let version = timestamp(write.stamp);
         let seconds = i32::try_from(self.options.deletes_kept.as_secs()).unwrap_or(i32::MAX);
         let values = (&self.options.table, &*write.key, version, version, seconds);
-        let answer = self.session.execute(&self.table.statements.remember, values, &self.how()).await;
-        answer.map(|_| ()).map_err(|error| outcome::failure(&error))
+        let answer = self.session.execute(&self.table.statements.remember, values, &self.request_options()).await;
+        answer.map(|_| ()).map_err(|error| outcome::from_error(&error))
     }
 
-    /// A refusal is the row's own fault only while the table is as it was: if that has changed, everything stops.
-    async fn blamed(&self, failure: Failure) -> Failure {
-        if failure.code != outcome::REFUSED {
+    /// Finds the cause of a refused request. The row is at fault only if the table still fits; if the table has
+    /// changed, the failure is fatal and the workflow stops.
+    async fn find_cause(&self, failure: Failure) -> Failure {
+        if failure.code != codes::CASSANDRA_REFUSED {
             return failure;
         }
         match Table::look(self.session, self.options).await {
@@ -235,13 +237,13 @@ impl Writer<'_> {
         }
     }
 
-    fn how(&self) -> honeyflow_cassandra::Options {
-        // The same stamp is the same write, however often it arrives.
+    fn request_options(&self) -> honeyflow_cassandra::Options {
+        // Idempotent: the same stamp is the same write, however often it arrives.
         honeyflow_cassandra::Options::within(self.options.deadline).consistency(self.options.consistency).idempotent()
     }
 }
 
-/// Places of the writes, so that no wave has a key twice and keys keep their order.
+/// Splits the writes into waves of indices. No wave contains a key twice, and the writes of a key keep their order.
 fn waves(writes: &[Write]) -> Vec<Vec<usize>> {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     let mut waves: Vec<Vec<usize>> = Vec::new();
@@ -255,7 +257,7 @@ fn waves(writes: &[Write]) -> Vec<Vec<usize>> {
     waves
 }
 
-/// Stamps have 62 bits.
+/// Converts a stamp to a timestamp; a stamp has 62 bits.
 fn timestamp(stamp: Stamp) -> i64 {
     i64::try_from(stamp.0).unwrap_or(i64::MAX)
 }
@@ -269,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_keeps_its_order_and_stands_once_in_a_wave() {
+    fn a_key_keeps_its_order_and_occurs_once_per_wave() {
         let write = |key: &str| Write { key: key.into(), stamp: Stamp(1), document: None };
         assert_eq!(waves(&["a", "b", "a", "c", "a", "b"].map(write)), [vec![0, 1, 3], vec![2, 5], vec![4]]);
         assert!(waves(&[]).is_empty());

@@ -1,9 +1,11 @@
-//! Many writes in one request. Each carries its version: one that is not newer than what the index holds is refused by
-//! the server, item by item, so the same bulk may arrive twice and in any order.
+//! Many writes in one request. Each write has a version: the server refuses each write that is not newer than what the
+//! index holds, so the same bulk may arrive twice and in any order.
 
 use bytes::Bytes;
 use serde::Serialize;
 
+/// The body of a `_bulk` request.
+///
 /// ```
 /// use honeyflow_sink_search::Bulk;
 ///
@@ -11,7 +13,7 @@ use serde::Serialize;
 /// bulk.index("books", "7", 41, &serde_json::json!({"title": "Momo"}))?;
 /// bulk.delete("books", "8", 42)?;
 /// assert_eq!(bulk.len(), 2);
-/// # Ok::<(), honeyflow_sink_search::Unfit>(())
+/// # Ok::<(), honeyflow_sink_search::BulkError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Bulk {
@@ -19,10 +21,10 @@ pub struct Bulk {
     count: usize,
 }
 
-/// Why something cannot stand in a bulk.
+/// Why a write cannot be added to a bulk.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
-    #[error("version {0} is beyond what an index can hold, which is {max}", max = i64::MAX)]
+pub enum BulkError {
+    #[error("version {0} is too large; an index can hold at most {max}", max = i64::MAX)]
     Version(u64),
     #[error("the document cannot be written as JSON")]
     Document(#[from] serde_json::Error),
@@ -48,7 +50,7 @@ impl Bulk {
     ///
     /// # Errors
     /// The bulk is then as it was before.
-    pub fn index(&mut self, index: &str, id: &str, version: u64, document: &impl Serialize) -> Result<(), Unfit> {
+    pub fn index(&mut self, index: &str, id: &str, version: u64, document: &impl Serialize) -> Result<(), BulkError> {
         let before = self.lines.len();
         self.line(&Action::Index(address(index, id, version)?))?;
         self.line(document).inspect_err(|_| self.lines.truncate(before))?;
@@ -58,13 +60,13 @@ impl Bulk {
 
     /// # Errors
     /// The bulk is then as it was before.
-    pub fn delete(&mut self, index: &str, id: &str, version: u64) -> Result<(), Unfit> {
+    pub fn delete(&mut self, index: &str, id: &str, version: u64) -> Result<(), BulkError> {
         self.line(&Action::Delete(address(index, id, version)?))?;
         self.count += 1;
         Ok(())
     }
 
-    /// How many writes it has.
+    /// The number of writes.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -73,7 +75,7 @@ impl Bulk {
         self.count == 0
     }
 
-    /// How long its request is.
+    /// The size of the request body.
     pub fn bytes(&self) -> usize {
         self.lines.len()
     }
@@ -82,8 +84,8 @@ impl Bulk {
         self.lines.into()
     }
 
-    /// Compact JSON has no line break in it.
-    fn line(&mut self, value: &impl Serialize) -> Result<(), Unfit> {
+    /// Appends one line. Compact JSON contains no line break.
+    fn line(&mut self, value: &impl Serialize) -> Result<(), BulkError> {
         let before = self.lines.len();
         let written = serde_json::to_writer(&mut self.lines, value);
         written.inspect_err(|_| self.lines.truncate(before))?;
@@ -92,9 +94,9 @@ impl Bulk {
     }
 }
 
-fn address<'a>(index: &'a str, id: &'a str, version: u64) -> Result<Address<'a>, Unfit> {
+fn address<'a>(index: &'a str, id: &'a str, version: u64) -> Result<Address<'a>, BulkError> {
     if i64::try_from(version).is_err() {
-        return Err(Unfit::Version(version));
+        return Err(BulkError::Version(version));
     }
     Ok(Address { _index: index, _id: id, version, version_type: "external" })
 }
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_write_is_its_own_lines() {
+    fn every_write_has_its_own_lines() {
         let mut bulk = Bulk::default();
         bulk.index("books", "a\n\"b", 9_007_199_254_740_993, &json!({"title": "two\nlines"})).unwrap();
         bulk.delete("books", "c", 0).unwrap();
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_leaves_nothing_behind() {
+    fn a_write_that_fails_leaves_the_bulk_unchanged() {
         struct Unwritable;
         impl Serialize for Unwritable {
             fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
@@ -131,8 +133,8 @@ mod tests {
             }
         }
         let mut bulk = Bulk::default();
-        assert!(matches!(bulk.index("books", "1", 1 << 63, &json!({})), Err(Unfit::Version(_))));
-        assert!(matches!(bulk.index("books", "1", 1, &Unwritable), Err(Unfit::Document(_))));
+        assert!(matches!(bulk.index("books", "1", 1 << 63, &json!({})), Err(BulkError::Version(_))));
+        assert!(matches!(bulk.index("books", "1", 1, &Unwritable), Err(BulkError::Document(_))));
         assert!(bulk.is_empty() && bulk.bytes() == 0);
     }
 }

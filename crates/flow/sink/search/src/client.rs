@@ -1,4 +1,4 @@
-//! A pool of search servers, and requests through it.
+//! The client: a pool of connections to search servers, and requests through it.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{
     request::{Answer, Request},
 };
 
-/// Cheap to clone; with the last clone the connections end.
+/// A client of a cluster. Cheap to clone; dropping the last clone closes the connections.
 pub struct Client<D: Dial = Tcp> {
     pool: Pool<Search<D>>,
 }
 
 impl Client {
-    /// Opens connections in the background, on the current runtime. What `config` says about servers and sniffing counts
-    /// before what the settings say.
+    /// Opens connections in the background, on the current runtime. The servers and the sniffing of `config` override
+    /// those of the settings.
     ///
     /// # Errors
-    /// All that is wrong with the settings.
+    /// Returns all wrong settings.
     pub fn open(config: Config, settings: Settings) -> Result<Client, SettingsError> {
         let settings = config.settings(settings);
         Ok(Client { pool: Pool::start(Search::new(config), settings)? })
@@ -33,10 +33,10 @@ impl<D: Dial> Client<D> {
         Client { pool }
     }
 
-    /// One request within one deadline; elsewhere again where that is harmless.
+    /// Sends one request within one deadline. Retries it at another server if that is harmless.
     ///
     /// # Errors
-    /// What became of the last try, with the earlier ones in it.
+    /// Returns the error of the last attempt; it contains those of the earlier attempts.
     pub async fn send(&self, request: &Request, within: Duration) -> Result<Answer, pool::Error<Search<D>>> {
         self.pool.with(request.want(within), |loan| send(loan, request)).await
     }
@@ -52,8 +52,9 @@ impl<D: Dial> Clone for Client<D> {
     }
 }
 
-/// A connection whose login is no longer good takes nothing new, and the next one logs in with what the secret is by then;
-/// nor does one that has answered wrongly. What others have under way on it may end.
+/// Sends a request. If the login was refused, or the server sent something that is not HTTP, the connection is
+/// discarded: it takes no new requests, requests in flight may end, and the next connection logs in with the current
+/// secret.
 async fn send<D: Dial>(loan: Loan<Search<D>>, request: &Request) -> Result<Answer, Error> {
     let sent = loan.send(request).await;
     if sent.as_ref().is_err_and(|error| error.status() == Some(401)) || loan.answered_wrongly() {

@@ -1,4 +1,4 @@
-//! Which servers, and how they are spoken to.
+//! The configuration of a client: its servers and how to connect to them.
 
 use honeyflow_pool::{Settings, settings::Translate};
 use honeyflow_tls::Tls;
@@ -6,15 +6,15 @@ use http::Uri;
 
 use crate::login::Login;
 
-/// Which HTTP a connection speaks.
+/// The version of HTTP on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Http {
     /// One request at a time: the connection is lent exclusively.
     #[default]
     One,
-    /// Many requests at a time; over plain TCP without asking first.
+    /// Many requests at a time; over plain TCP without negotiation.
     Two,
-    /// What the TLS handshake agrees on; over plain TCP the first.
+    /// The version that the TLS handshake negotiates; HTTP/1.1 over plain TCP.
     Agreed,
 }
 
@@ -27,42 +27,44 @@ pub enum Http {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// With their ports.
+    /// Host and port of each server.
     pub servers: Vec<String>,
-    /// What comes before every path, where servers stand behind a gateway: `/search`.
+    /// The prefix of every path if the servers are behind a gateway: `/search`.
     pub prefix: String,
     pub tls: Option<Tls>,
     pub http: Http,
     pub login: Option<Login>,
-    /// Whether to ask the servers for the others; if it is not said: with two or more servers.
+    /// Whether to ask the servers for the others. `None` = only if two or more servers are configured.
     pub sniff: Option<bool>,
-    /// Which addresses to dial instead of those that servers name.
+    /// Which addresses to dial instead of those that servers publish.
     pub translate: Translate,
-    /// A longer answer is an error.
+    /// The longest answer in bytes; a longer one is an error.
     pub answer_bytes_max: usize,
-    /// Requests on one connection at a time, where it carries more than one.
+    /// The largest number of concurrent requests on one HTTP/2 connection.
     pub streams_max: u32,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    #[error("no server is named; write one such as `http://127.0.0.1:9200`")]
+    #[error("no server is configured; add one such as `http://127.0.0.1:9200`")]
     NoServer,
-    #[error("`{0}` is no address of a search server; write one such as `https://search.example.com:9200`")]
+    #[error("`{0}` is not the address of a search server; use one such as `https://search.example.com:9200`")]
     Url(String),
-    #[error("the address of a search server holds a login; name user and password apart from it")]
+    #[error("the address of a search server contains a login; set user and password separately")]
     Login,
-    #[error("`{0}` differs from the first server in more than host and port; all are spoken to in the same way")]
+    #[error(
+        "`{0}` differs from the first server in more than host and port; all servers need the same scheme and path"
+    )]
     Different(String),
 }
 
 impl Config {
-    /// With the default of every setting.
+    /// Makes a configuration of these servers, with the default of every other setting.
     ///
     /// # Errors
-    /// Which address is wrong, and how one is written.
+    /// Returns which address is wrong, and an example of a correct one.
     pub fn of_urls(urls: &[impl AsRef<str>]) -> Result<Config, ConfigError> {
-        let parts = urls.iter().map(|url| Parts::read(url.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let parts = urls.iter().map(|url| UrlParts::read(url.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let first = parts.first().ok_or(ConfigError::NoServer)?;
         if let Some(at) = parts.iter().position(|part| (part.secure, &part.prefix) != (first.secure, &first.prefix)) {
             return Err(ConfigError::Different(urls[at].as_ref().to_owned()));
@@ -84,21 +86,21 @@ impl Config {
         self.sniff.unwrap_or(self.servers.len() >= 2)
     }
 
-    /// The settings of a pool, with what is said here put in.
+    /// Returns the settings of a pool, with the values of this configuration set in them.
     pub fn settings(&self, other: Settings) -> Settings {
         Settings { servers: self.servers.clone(), discovery: self.sniffs(), translate: self.translate.clone(), ..other }
     }
 }
 
-struct Parts {
+struct UrlParts {
     secure: bool,
     server: String,
     prefix: String,
 }
 
-impl Parts {
-    fn read(url: &str) -> Result<Parts, ConfigError> {
-        // What cannot be read may still hold a password.
+impl UrlParts {
+    fn read(url: &str) -> Result<UrlParts, ConfigError> {
+        // Checked before parsing: an address that cannot be parsed may still contain a password.
         if url.contains('@') {
             return Err(ConfigError::Login);
         }
@@ -110,7 +112,7 @@ impl Parts {
             _ => return Err(wrong()),
         };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-        // The library takes a port that is none for no port.
+        // The library reads an invalid port as no port.
         let written = uri.authority().and_then(|authority| authority.as_str().strip_prefix(host));
         let port = match written {
             Some("") => Some(if secure { 443 } else { 80 }),
@@ -119,7 +121,7 @@ impl Parts {
         };
         let port = port.filter(|_| uri.query().is_none()).ok_or_else(wrong)?;
         let prefix = uri.path().trim_end_matches('/').to_owned();
-        Ok(Parts { secure, server: format!("{host}:{port}"), prefix })
+        Ok(UrlParts { secure, server: format!("{host}:{port}"), prefix })
     }
 }
 
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read() {
+    fn addresses_are_parsed() {
         let config = Config::of_urls(&["https://search.example.com:9200/es/", "https://[::1]/es"]).unwrap();
         assert_eq!(config.servers, ["search.example.com:9200", "[::1]:443"]);
         assert_eq!((config.prefix.as_str(), config.tls.is_some()), ("/es", true));
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_addresses_are_told_and_passwords_are_not() {
+    fn errors_name_wrong_addresses_and_hide_passwords() {
         for url in ["localhost:9200", "ftp://a:1", "", "http://", "http://a:0", "http://a/?b", "http://a:99999"] {
             assert!(matches!(Config::of_urls(&[url]), Err(ConfigError::Url(_))), "{url}");
         }

@@ -1,10 +1,11 @@
-//! One HTTP connection. A task of its own drives the socket; here requests are handed to it and answers read to their end.
+//! One HTTP connection. A separate task drives the socket; this file sends requests to it and reads the answers to
+//! their end.
 //!
-//! The invariant: an HTTP/1.1 connection whose answer was not read to its end never carries another request. It is closed
-//! where it stands, whether the caller went away, the answer was too long or nobody could read it.
+//! Invariant: an HTTP/1.1 connection whose answer was not read to its end never carries another request. It is closed
+//! at once, whether the caller went away, the answer was too long or it could not be read.
 
 mod answer;
-mod open;
+mod handshake;
 mod tasks;
 
 use std::{
@@ -32,23 +33,24 @@ use crate::{
     verdict::is_alive,
 };
 
-pub(crate) use open::Opening;
+pub(crate) use handshake::Opening;
 use tasks::Tasks;
 
 type Body = Full<Bytes>;
 
-/// Asked when a connection is opened and when it has been silent. Some builds have nothing at `/`.
+/// The health check, sent when a connection is opened and when it has been silent. Some builds answer nothing at `/`.
 pub(crate) const PROBE: &str = "/_cluster/health?local=true";
 const PROBE_BYTES_MAX: usize = 64 * 1024;
 
 enum Carrier {
-    /// Held until the answer has been read.
+    /// HTTP/1.1. The lock is held until the answer has been read.
     One(Mutex<http1::SendRequest<Body>>),
+    /// HTTP/2.
     Two(http2::SendRequest<Body>),
 }
 
 pub struct Connection {
-    /// As errors name it.
+    /// The name of the server in errors.
     server: Arc<str>,
     address: SocketAddr,
     limits: Limits,
@@ -57,18 +59,18 @@ pub struct Connection {
     origin: Origin,
     answer_bytes_max: usize,
     tasks: Tasks,
-    /// Nothing comes or goes any more.
+    /// True after the connection has ended.
     ended: watch::Receiver<bool>,
-    /// Nothing new is taken. Over HTTP/2 that is not the end: what is under way is still answered.
+    /// True once the connection takes no new request. Over HTTP/2 the requests in flight are still answered.
     leaving: watch::Receiver<bool>,
-    /// Of HTTP/1.1: the server has said goodbye, or does not know us any more.
-    worn: AtomicBool,
-    /// What came was no answer: an exchange says so, or what drives the connection, before it ends.
+    /// HTTP/1.1 only: the server has announced that it closes the connection, or it refused the login.
+    unusable: AtomicBool,
+    /// The server sent something that is not HTTP. Set by a request, or by the driving task before it ends.
     wrong: Arc<AtomicBool>,
     pulse: Arc<Pulse>,
 }
 
-/// What is the same in every request of a connection.
+/// The parts that all requests of a connection share.
 struct Origin {
     scheme: &'static str,
     authority: String,
@@ -77,11 +79,11 @@ struct Origin {
 }
 
 impl Connection {
-    /// Sends a request and reads the whole answer. It has no deadline of its own; dropped before its end, it costs an
-    /// exclusive connection its life and a shared one nothing.
+    /// Sends a request and reads the whole answer. There is no deadline here. Dropping the future before its end closes
+    /// an exclusive connection and leaves a shared one open.
     ///
     /// # Errors
-    /// Everything but a success, the server's own refusals among it.
+    /// Returns everything but a success, including refusals by the server.
     pub async fn send(&self, request: &Request) -> Result<Answer, Error> {
         self.exchange(request).await.map_err(|cause| cause.at(&self.server))
     }
@@ -103,8 +105,8 @@ impl Connection {
         let exchanged = self.exchange_once(request).await;
         let wrong = match &exchanged {
             Err(Cause::Malformed(_) | Cause::Endless) => true,
-            // What came after the answer before it.
-            Err(Cause::NotSent(Some(error))) => answer::is_no_http(error),
+            // The server sent more after the previous answer.
+            Err(Cause::NotSent(Some(error))) => answer::is_protocol_error(error),
             _ => false,
         };
         if wrong {
@@ -123,26 +125,26 @@ impl Connection {
                     return Err(Cause::NotSent(None));
                 }
                 sender.ready().await.map_err(|error| Cause::NotSent(Some(error)))?;
-                let whole = ClosedUnlessWhole { connection: self, whole: false };
+                let guard = CloseUnlessComplete { connection: self, complete: false };
                 let response = sender.try_send_request(message).await.map_err(unanswered)?;
-                if says_goodbye(&response) {
-                    // Nobody else should be given the connection until it has really ended.
-                    self.worn.store(true, Ordering::Relaxed);
+                if closes_after(&response) {
+                    // No other request may get the connection before it has really ended.
+                    self.unusable.store(true, Ordering::Relaxed);
                 }
-                let taken = answer::take(response, bytes_max).await?;
-                whole.done();
-                if taken.status == 401 {
-                    // The next connection logs in with what the secret is by then.
-                    self.worn.store(true, Ordering::Relaxed);
+                let received = answer::receive(response, bytes_max).await?;
+                guard.complete();
+                if received.status == 401 {
+                    // The next connection logs in with the current secret.
+                    self.unusable.store(true, Ordering::Relaxed);
                 }
-                taken.judged()
+                received.into_result()
             }
             Carrier::Two(sender) => {
                 let mut sender = sender.clone();
                 sender.ready().await.map_err(|error| Cause::NotSent(Some(error)))?;
                 let response = sender.try_send_request(message).await.map_err(unanswered)?;
-                // Others may be under way: whoever has it on loan says whether it takes more, see `Client`.
-                answer::take(response, bytes_max).await?.judged()
+                // Other requests may be in flight: the holder of the loan decides whether to discard it, see `Client`.
+                answer::receive(response, bytes_max).await?.into_result()
             }
         }
     }
@@ -170,8 +172,8 @@ impl Connection {
         message.body(Full::new(request.body.clone())).map_err(|error| Cause::Request(error.to_string()))
     }
 
-    /// Asks for a sign of life. An answer that would be held against the server is none.
-    async fn ask_for_life(&self) -> Result<(), Error> {
+    /// Sends the health check. It fails on an answer that would also count against the server's health.
+    async fn check_health(&self) -> Result<(), Error> {
         let probe = Request::get(PROBE).answered_within_bytes(PROBE_BYTES_MAX);
         match self.send(&probe).await {
             Ok(_) => Ok(()),
@@ -187,7 +189,7 @@ impl pool::Connection for Connection {
     }
 
     fn broken(&self) -> bool {
-        self.worn.load(Ordering::Relaxed) || *self.ended.borrow()
+        self.unusable.load(Ordering::Relaxed) || *self.ended.borrow()
     }
 
     fn takes_more(&self) -> bool {
@@ -202,20 +204,20 @@ impl pool::Connection for Connection {
     }
 
     async fn closed(&self) {
-        // An error says that the driver is gone: the same.
+        // An error means that the driving task has ended, which is the same.
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
     }
 
     async fn takes_no_more(&self) {
         match self.carrier {
-            // Of one request at a time, its end is all there is to hear.
+            // An exclusive connection only ends; it is never in the state of taking no more.
             Carrier::One(_) => std::future::pending().await,
             Carrier::Two(_) => drop(self.leaving.clone().wait_for(|leaving| *leaving).await),
         }
     }
 
     async fn probe(&self, by: Instant) -> bool {
-        timeout_at(by, self.ask_for_life()).await.is_ok_and(|alive| alive.is_ok())
+        timeout_at(by, self.check_health()).await.is_ok_and(|alive| alive.is_ok())
     }
 
     fn last_read(&self) -> Option<Instant> {
@@ -240,36 +242,36 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Says what became of the exchange before anybody else may begin one.
-struct ClosedUnlessWhole<'a> {
+/// Closes the connection when it is dropped before the exchange was complete, before another request can begin.
+struct CloseUnlessComplete<'a> {
     connection: &'a Connection,
-    whole: bool,
+    complete: bool,
 }
 
-impl ClosedUnlessWhole<'_> {
-    fn done(mut self) {
-        self.whole = true;
+impl CloseUnlessComplete<'_> {
+    fn complete(mut self) {
+        self.complete = true;
     }
 }
 
-impl Drop for ClosedUnlessWhole<'_> {
+impl Drop for CloseUnlessComplete<'_> {
     fn drop(&mut self) {
-        if !self.whole {
-            self.connection.worn.store(true, Ordering::Relaxed);
+        if !self.complete {
+            self.connection.unusable.store(true, Ordering::Relaxed);
             self.connection.tasks.abort();
         }
     }
 }
 
-/// Whether the server closes after this answer.
-fn says_goodbye<B>(response: &http::Response<B>) -> bool {
+/// Whether the server closes the connection after this answer.
+fn closes_after<B>(response: &http::Response<B>) -> bool {
     let mut words = response.headers().get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let closes = words.any(|text| text.split(',').any(|word| word.trim().eq_ignore_ascii_case("close")));
     closes || response.version() < http::Version::HTTP_11
 }
 
 fn unanswered(mut error: TrySendError<http::Request<Body>>) -> Cause {
-    // The message comes back if not a byte of it was sent.
+    // hyper returns the message if no byte of it was sent.
     let sent = error.take_message().is_none();
     let error = error.into_error();
     if sent { answer::broken(error) } else { Cause::NotSent(Some(error)) }
@@ -280,15 +282,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pl_140_a_goodbye_is_heard() {
-        let said = |version, words: &[&str]| {
+    fn pl_140_the_announcement_of_a_close_is_recognised() {
+        let closes = |version, words: &[&str]| {
             let response = words.iter().fold(http::Response::builder().version(version), |response, words| {
                 response.header(header::CONNECTION, *words)
             });
-            says_goodbye(&response.body(()).unwrap())
+            closes_after(&response.body(()).unwrap())
         };
-        assert!(said(http::Version::HTTP_11, &["close"]) && said(http::Version::HTTP_11, &["upgrade", "x , Close"]));
-        assert!(said(http::Version::HTTP_10, &[]));
-        assert!(!said(http::Version::HTTP_11, &[]) && !said(http::Version::HTTP_11, &["keep-alive, closed"]));
+        assert!(
+            closes(http::Version::HTTP_11, &["close"]) && closes(http::Version::HTTP_11, &["upgrade", "x , Close"])
+        );
+        assert!(closes(http::Version::HTTP_10, &[]));
+        assert!(!closes(http::Version::HTTP_11, &[]) && !closes(http::Version::HTTP_11, &["keep-alive, closed"]));
     }
 }

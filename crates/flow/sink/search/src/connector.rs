@@ -1,4 +1,4 @@
-//! Search servers as the pool sees them: how to open a connection, who else is there, what an error means.
+//! The pool's connector for search servers: opens connections, discovers the other servers, judges errors.
 
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
 const NODES: &str = "/_nodes/http";
 const NODES_BYTES_MAX: usize = 2 << 20;
 const ROUND_TIME: Duration = Duration::from_secs(5);
-/// So many addresses are tried before the others are believed to be like them.
-const TRIED_MAX: usize = 16;
+/// The largest number of published addresses that are tried; if none of them can be reached, the rest is not tried.
+const TRIES_MAX: usize = 16;
 
 /// A cluster of search servers, reached by `D`.
 #[derive(Debug)]
 pub struct Search<D = Tcp> {
     made_with: Config,
-    /// The same, with what the pool's settings say now.
+    /// `made_with`, changed by the pool's current settings.
     config: ArcSwap<Config>,
     dial: D,
     members: ArcSwap<Vec<Member>>,
@@ -39,17 +39,17 @@ impl Search {
 }
 
 impl<D: Dial> Search<D> {
-    /// Over streams of another kind.
+    /// Creates a connector that dials with `dial`.
     pub fn dialling(config: Config, dial: D) -> Search<D> {
         Search { config: ArcSwap::from_pointee(config.clone()), made_with: config, dial, members: ArcSwap::default() }
     }
 
-    /// The servers as the cluster named them last; none before it was asked.
+    /// The servers that the cluster listed last; empty before the first discovery.
     pub fn members(&self) -> Arc<Vec<Member>> {
         self.members.load_full()
     }
 
-    /// The name by which a server is verified and spoken to.
+    /// The host name of a server, for its certificate and for requests.
     async fn host(&self, config: &Config, address: SocketAddr, by: Instant) -> String {
         if let Some(name) = config.tls.as_ref().and_then(|tls| tls.name.clone()) {
             return name;
@@ -59,11 +59,12 @@ impl<D: Dial> Search<D> {
         {
             return host;
         }
-        self.configured_as(config, dialled, by).await.unwrap_or_else(|| plain(address))
+        self.configured_name(config, dialled, by).await.unwrap_or_else(|| plain(address))
     }
 
-    /// The first of the configured names that leads there, of those whose answer has come by then.
-    async fn configured_as(
+    /// Returns the first configured name that resolves to the address, among the names that are resolved by the
+    /// deadline.
+    async fn configured_name(
         &self,
         config: &Config,
         dialled: impl Fn(SocketAddr) -> bool,
@@ -82,7 +83,7 @@ impl<D: Dial> Search<D> {
             if looked_up.is_ok_and(|addresses| addresses.into_iter().any(&dialled)) {
                 leads = Some(leads.map_or(at, |before: usize| before.min(at)));
             }
-            // Those that come before it are asked first, as it were.
+            // Stop when no earlier name can still be resolved to the address.
             if leads.is_some_and(|at| silent.first().is_none_or(|first| at < *first)) {
                 break;
             }
@@ -90,7 +91,8 @@ impl<D: Dial> Search<D> {
         leads.and_then(|at| names[at].rsplit_once(':')).map(|(name, _)| name.to_owned())
     }
 
-    /// `published`: the name that its cluster has given it, where that is not known here yet.
+    /// Opens a connection. `published` is the name that the cluster publishes for a server that is not a known member
+    /// yet.
     async fn open(&self, address: SocketAddr, published: Option<String>, limits: Limits) -> Result<Connection, Error> {
         let server: Arc<str> = address.to_string().into();
         let config = self.config.load_full();
@@ -103,25 +105,26 @@ impl<D: Dial> Search<D> {
         };
         let dialling =
             async { self.dial.dial(address, limits.tcp).await.map_err(|error| Cause::Connect(error).at(&server)) };
-        // Together, and within the time for both: what the handshake may take is the server's.
+        // Both run together within the time for TCP, so that the name look-up takes no time from the handshake.
         let (stream, host) = tokio::try_join!(dialling, naming)?;
         Opening { config: &config, address, server, host, limits }.over(stream).await
     }
 
-    /// Addresses that nobody here can reach (those of containers, or behind a gateway) must not replace those that work.
+    /// Fails if no published address can be reached from here (such as addresses of containers, or behind a gateway):
+    /// they must not replace the addresses that work.
     async fn check_reachable(&self, on: &Connection, members: &[Member]) -> Result<(), Cause> {
         let config = self.config.load_full();
         let dialled = |member: &Member| config.translate.apply(member.address);
-        // The server that answers is one of them: it is reached already.
+        // The server that answered is one of them, so one is reachable.
         if members.iter().any(|member| dialled(member) == on.address()) {
             return Ok(());
         }
         let try_one = |member: &Member| {
-            // Not among the known ones yet, so that it is verified by the name it has just given.
+            // It is not a known member yet, so pass the name that it has just published.
             let (address, host) = (dialled(member), member.host.clone());
             async move { self.open(address, host, on.limits()).await.map(drop).map_err(|error| chain(&error)) }
         };
-        let mut tries: FuturesUnordered<_> = members.iter().take(TRIED_MAX).map(try_one).collect();
+        let mut tries: FuturesUnordered<_> = members.iter().take(TRIES_MAX).map(try_one).collect();
         let mut first = None;
         while let Some(tried) = tries.next().await {
             match tried {
@@ -146,7 +149,9 @@ impl<D: Dial> pool::Connector for Search<D> {
         let asking = on.send(&Request::get(NODES).answered_within_bytes(NODES_BYTES_MAX)).await;
         let members = sniff::read(&asking?.body).map_err(|why| at(Cause::Cluster(why)))?;
         let reachable = timeout(ROUND_TIME, self.check_reachable(on, &members)).await;
-        reachable.map_err(|_| at(Cause::Silent { asked: "for the others", within: ROUND_TIME }))?.map_err(at)?;
+        reachable
+            .map_err(|_| at(Cause::Silent { asked: "the check of the published addresses", within: ROUND_TIME }))?
+            .map_err(at)?;
         let servers = members.iter().map(|member| Server::at(member.address).named(member.id.as_str())).collect();
         self.members.store(Arc::new(members));
         Ok(servers)
@@ -161,7 +166,7 @@ impl<D: Dial> pool::Connector for Search<D> {
     }
 
     fn configure(&self, own: &Table) -> Result<(), SettingsError> {
-        self.config.store(Arc::new(self.made_with.told(own)?));
+        self.config.store(Arc::new(self.made_with.with_keys(own)?));
         Ok(())
     }
 }
@@ -170,7 +175,7 @@ fn plain(address: SocketAddr) -> String {
     address.ip().to_string()
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,47 +1,47 @@
-//! Why something did not happen, and at which server. Nothing that a server wrote into a body gets into a text: it may
-//! quote documents.
+//! Errors: what failed, and at which server. An error text never quotes the body of an answer, since that may contain
+//! documents.
 
 use std::{error, fmt, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-/// What happened, with the server it happened at: `10.0.0.7:9200 answered 429 (rejected_execution_exception)`.
+/// A cause and the server where it happened: `10.0.0.7:9200 answered 429 (rejected_execution_exception)`.
 #[derive(Debug)]
 pub struct Error {
     pub server: Arc<str>,
     pub cause: Cause,
 }
 
-/// Each text goes on after the name of the server.
+/// What failed. Each text continues a sentence that begins with the name of the server.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
     #[error("could not be connected to")]
     Connect(#[source] io::Error),
     #[error("could not be connected to by TLS: {0}")]
     Tls(String),
-    #[error("was not asked: the secret of its login cannot be had: {0}")]
+    #[error("was not asked: cannot read the secret of its login: {0}")]
     Secret(String),
-    #[error("does not speak HTTP/2; set the version to 1 or leave the choice to it")]
+    #[error("does not speak HTTP/2; set the version to 1 or \"agreed\"")]
     NotHttp2,
     #[error("did not answer {asked} within {within:?}")]
     Silent { asked: &'static str, within: Duration },
     /// The connection had ended before the request was sent.
     #[error("was not asked: the connection had ended")]
     NotSent(#[source] Option<hyper::Error>),
-    #[error("was lost under the request")]
+    #[error("lost the connection during the request")]
     Lost(#[source] hyper::Error),
     #[error("sent something that is not HTTP")]
     Malformed(#[source] hyper::Error),
-    #[error("sent an answer whose end cannot be told from a broken connection: neither a length nor chunks")]
+    #[error("sent an answer without length or chunks: its end looks like a broken connection")]
     Endless,
-    #[error("sent an answer of more than {bytes_max} bytes; ask for less at once, or allow longer answers")]
+    #[error("sent an answer of more than {bytes_max} bytes; request less at once, or raise answer-bytes-max")]
     TooLong { bytes_max: usize },
     #[error("{0}")]
     Refused(Refusal),
-    #[error("described its cluster in a way that cannot be read: {0}")]
+    #[error("sent a list of servers that cannot be read: {0}")]
     Cluster(String),
     #[error(
-        "named {count} servers of which none can be reached ({first}); the configured ones are used: have the servers \
+        "published {count} servers of which none can be reached ({first}); the configured ones are used: let the servers \
          publish addresses that can be reached from here, translate them, or turn sniffing off"
     )]
     Unreachable { count: usize, first: String },
@@ -49,15 +49,15 @@ pub enum Cause {
     Request(String),
 }
 
-/// An answer that is no success.
+/// An answer with a status other than success.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
-    /// The server's word for it: `rejected_execution_exception`.
+    /// The server's type of the error: `rejected_execution_exception`.
     pub kind: Option<Box<str>>,
-    /// How long it asks to be left alone.
+    /// How long the server asks clients to wait.
     pub retry_after: Option<Duration>,
-    /// What it wrote, cut to [`Refusal::BODY_BYTES_MAX`]. Not for logs.
+    /// The body, cut to [`Refusal::BODY_BYTES_MAX`]. Do not log it.
     pub body: Bytes,
 }
 
@@ -78,9 +78,9 @@ impl fmt::Display for Refusal {
             write!(f, " ({kind})")?;
         }
         f.write_str(match self.status {
-            300..=399 => ": redirects are not followed, name the server itself",
+            300..=399 => ": redirects are not followed, configure the server itself",
             401 => ": check user and password",
-            403 => ": the user may not do this, or the index takes no writes",
+            403 => ": the user is not permitted, or the index is read-only",
             413 => ": send less at once",
             _ => "",
         })
@@ -94,7 +94,7 @@ impl Cause {
 }
 
 impl Error {
-    /// The status, if the server answered with one that is no success.
+    /// The status, if the server answered with one other than success.
     pub fn status(&self) -> Option<u16> {
         match &self.cause {
             Cause::Refused(refusal) => Some(refusal.status),

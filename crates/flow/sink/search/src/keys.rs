@@ -1,5 +1,6 @@
-//! The connector's own part of a pool's settings: the table `http` below it, `[search.http]`. A key says otherwise than
-//! what the connector was made with, for connections opened from then on; if one is wrong, none counts.
+//! The connector's part of a pool's settings: the table `http` in it, such as `[search.http]`. A key overrides the
+//! configuration that the connector was created with, for connections opened from then on. If one key is wrong, none is
+//! applied.
 
 use honeyflow_pool::{
     SettingsError,
@@ -12,27 +13,27 @@ use crate::{
     login::{Login, Secret},
 };
 
-/// Each key with what it may be.
+/// Each key with its allowed values.
 const KEYS: [(&str, &str); 11] = [
     ("version", "1, 2 or \"agreed\""),
     ("prefix", "a path such as \"/search\""),
     ("tls", "true or false"),
     ("tls-roots", "the path of a file"),
-    ("tls-name", "the name that certificates bear"),
+    ("tls-name", "the name in the servers' certificates"),
     ("tls-certificate", "the path of a file, beside tls-key"),
     ("tls-key", "the path of a file, beside tls-certificate"),
     ("login", "\"user:env:NAME\" or \"user:file:path\""),
-    ("authorization", "where the whole header stands: \"env:NAME\" or \"file:path\""),
+    ("authorization", "the place of the whole header: \"env:NAME\" or \"file:path\""),
     ("answer-bytes-max", "1024 to 1073741824"),
     ("streams-max", "1 to 32768"),
 ];
 
 impl Config {
-    /// With what the tables say put in.
+    /// Returns this configuration, changed by the keys of the table.
     ///
     /// # Errors
-    /// All that is wrong with them.
-    pub fn told(&self, own: &Table) -> Result<Config, SettingsError> {
+    /// Returns all wrong keys.
+    pub fn with_keys(&self, own: &Table) -> Result<Config, SettingsError> {
         let mut config = self.clone();
         let mut wrong = Vec::new();
         for (name, value) in own {
@@ -52,7 +53,7 @@ impl Config {
                 continue;
             };
             if self.set(key, value).is_none() {
-                // What was written may be a secret.
+                // The value is not quoted: it may be a secret.
                 wrong.push((format!("http.{key}"), format!("is not {allowed}")));
             }
         }
@@ -60,18 +61,18 @@ impl Config {
         match (path("tls-certificate"), path("tls-key")) {
             (Some(certificate), Some(key)) => self.secure().certificate = Some((certificate, key)),
             (None, None) => {}
-            _ => wrong.push(("http.tls-certificate".to_owned(), "and its key go together".to_owned())),
+            _ => wrong.push(("http.tls-certificate".to_owned(), "needs both a certificate and its key".to_owned())),
         }
         let is_off = keys.get("tls") == Some(&Value::Boolean(false));
         if let Some(other) = keys.keys().find(|key| is_off && key.starts_with("tls-")) {
-            wrong.push(("http.tls".to_owned(), format!("is off, and does not go with {other}")));
+            wrong.push(("http.tls".to_owned(), format!("is off, but {other} is set; remove one of them")));
         }
         if keys.contains_key("login") && keys.contains_key("authorization") {
-            wrong.push(("http.login".to_owned(), "does not go with authorization".to_owned()));
+            wrong.push(("http.login".to_owned(), "cannot be combined with authorization".to_owned()));
         }
     }
 
-    /// None if the key cannot have this value.
+    /// Sets one key; returns `None` if it cannot have this value.
     fn set(&mut self, key: &str, value: &Value) -> Option<()> {
         match (key, value) {
             ("version", Value::Integer(1)) => self.http = Http::One,
@@ -126,16 +127,16 @@ mod tests {
 
     use super::*;
 
-    fn told(keys: &str) -> Result<Config, String> {
+    fn with_keys(keys: &str) -> Result<Config, String> {
         let section = Section::from_toml(&format!("[search]\n[search.http]\n{keys}"), "search").unwrap();
         let made_with = Config::of_urls(&["https://a:1/es"]).unwrap();
-        made_with.told(&section.settings().unwrap().connector).map_err(|error| error.to_string())
+        made_with.with_keys(&section.settings().unwrap().connector).map_err(|error| error.to_string())
     }
 
     /// PL-60
     #[test]
     fn every_key_is_read() {
-        let config = told(
+        let config = with_keys(
             "version = 2\nprefix = \"/x/y\"\ntls-roots = \"ca.pem\"\ntls-name = \"search\"\ntls-certificate = \"c.pem\"\n\
              tls-key = \"k.pem\"\nlogin = \"indexer:env:SEARCH_PASSWORD\"\nanswer-bytes-max = 4096\nstreams-max = 9\n",
         );
@@ -145,34 +146,34 @@ mod tests {
         assert_eq!((tls.roots, tls.certificate), (Some("ca.pem".into()), Some(("c.pem".into(), "k.pem".into()))));
         assert_eq!((config.answer_bytes_max, config.streams_max), (4096, 9));
         assert!(matches!(config.login, Some(Login::Basic { user, .. }) if user == "indexer"));
-        assert!(told("tls = false").unwrap().tls.is_none());
-        assert!(told("tls = true").unwrap().tls.is_some());
-        assert!(matches!(told("authorization = \"file:token\"").unwrap().login, Some(Login::Header(_))));
-        assert_eq!(told("version = \"agreed\"").unwrap().http, Http::Agreed);
-        assert_eq!(told("").unwrap().prefix, "/es");
+        assert!(with_keys("tls = false").unwrap().tls.is_none());
+        assert!(with_keys("tls = true").unwrap().tls.is_some());
+        assert!(matches!(with_keys("authorization = \"file:token\"").unwrap().login, Some(Login::Header(_))));
+        assert_eq!(with_keys("version = \"agreed\"").unwrap().http, Http::Agreed);
+        assert_eq!(with_keys("").unwrap().prefix, "/es");
     }
 
     /// PL-60
     #[test]
     fn a_wrong_key_is_refused_with_the_nearest_word_and_without_its_value() {
-        for (keys, said) in [
+        for (keys, message) in [
             ("verson = 1", "http.verson is no setting; did you mean `version`?"),
             ("version = 3", "http.version is not 1, 2 or \"agreed\""),
             ("prefix = \"x\"", "http.prefix is not a path"),
             ("prefix = \"/x?y\"", "http.prefix is not a path"),
-            ("tls-key = \"k.pem\"", "http.tls-certificate and its key go together"),
-            ("tls = false\ntls-name = \"search\"", "http.tls is off, and does not go with tls-name"),
+            ("tls-key = \"k.pem\"", "http.tls-certificate needs both a certificate and its key"),
+            ("tls = false\ntls-name = \"search\"", "http.tls is off, but tls-name is set; remove one of them"),
             ("login = \"me:hidden\"", "http.login is not \"user:env:NAME\""),
-            ("authorization = \"Bearer hidden\"", "http.authorization is not where"),
-            ("authorization = \"env:A\"\nlogin = \"a:env:B\"", "http.login does not go with authorization"),
+            ("authorization = \"Bearer hidden\"", "http.authorization is not the place of"),
+            ("authorization = \"env:A\"\nlogin = \"a:env:B\"", "http.login cannot be combined with authorization"),
             ("answer-bytes-max = 1", "http.answer-bytes-max is not 1024 to"),
             ("streams-max = \"many\"", "http.streams-max is not 1 to"),
         ] {
-            let error = told(keys).unwrap_err();
-            assert!(error.contains(said) && !error.contains("hidden"), "{keys}: {error}");
+            let error = with_keys(keys).unwrap_err();
+            assert!(error.contains(message) && !error.contains("hidden"), "{keys}: {error}");
         }
         let table = Table::from([("htp".to_owned(), Value::Table(Table::new()))]);
-        let error = Config::of_urls(&["http://a:1"]).unwrap().told(&table).unwrap_err();
+        let error = Config::of_urls(&["http://a:1"]).unwrap().with_keys(&table).unwrap_err();
         assert!(error.to_string().contains("did you mean `http`?"), "{error}");
     }
 }

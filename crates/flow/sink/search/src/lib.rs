@@ -1,8 +1,9 @@
-//! Search servers that speak the language of OpenSearch and Elasticsearch, over HTTP.
+//! A client for search servers with the HTTP interface of OpenSearch and Elasticsearch.
 //!
-//! A [`Client`] keeps connections to every server of a cluster by `honeyflow-pool`: requests wait fairly and within their
-//! deadline, a server that is slow, silent or overloaded gets none while others are well, and what may be sent twice is
-//! tried elsewhere. There is no second pool beneath it: a connection of the pool is one HTTP connection.
+//! A [`Client`] keeps connections to every server of a cluster with `honeyflow-pool`: callers wait fairly and within
+//! their deadline; a server that is slow, silent or overloaded gets no requests while others are healthy; and an
+//! idempotent request is retried at another server. There is no second pool below it: a connection of the pool is one
+//! HTTP connection.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -14,7 +15,7 @@
 //! config.login = Some(Login::Basic { user: "indexer".to_owned(), password });
 //! let client = Client::open(config, Default::default())?;
 //!
-//! // Every write carries a version, so the same bulk may arrive twice.
+//! // Every write has a version, so the same bulk may arrive twice.
 //! let mut bulk = Bulk::default();
 //! bulk.index("books", "7", 41, &serde_json::json!({"title": "Momo"}))?;
 //! bulk.delete("books", "8", 42)?;
@@ -28,7 +29,7 @@
 //! # }
 //! ```
 //!
-//! This crate does not know documents, runs or stamps yet: it reaches servers.
+//! This crate does not know documents, runs or stamps yet: it only sends requests to servers.
 
 mod bulk;
 mod client;
@@ -44,7 +45,7 @@ mod stream;
 mod tls;
 mod verdict;
 
-pub use bulk::{Bulk, Unfit};
+pub use bulk::{Bulk, BulkError};
 pub use client::Client;
 pub use config::{Config, ConfigError, Http};
 pub use connection::Connection;

@@ -1,4 +1,5 @@
-//! Who we are. Secrets are fetched when they are needed, so that they can be changed while we run, and shown nowhere.
+//! The login of a client. Secrets are read when they are needed, so that they can be changed while the process runs,
+//! and are never displayed.
 
 use std::{fmt, fs, path::Path, sync::Arc};
 
@@ -7,7 +8,7 @@ use http::HeaderValue;
 
 type Fetch = dyn Fn() -> Result<String, String> + Send + Sync;
 
-/// Something that must not be seen: fetched anew for every connection.
+/// A secret. It is read for every connection and never displayed.
 ///
 /// ```
 /// use honeyflow_sink_search::Secret;
@@ -19,12 +20,13 @@ type Fetch = dyn Fn() -> Result<String, String> + Send + Sync;
 pub struct Secret(Arc<Fetch>);
 
 impl Secret {
-    /// The function says what `env:NAME` or `file:path` stands for, or why that cannot be told.
+    /// Creates a secret that `fetch` reads. `fetch` returns the secret's text, or why it cannot be read.
     pub fn new(fetch: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Secret {
         Secret(Arc::new(fetch))
     }
 
-    /// `env:NAME` or `file:path`; none if it is neither, for a secret itself is never written down.
+    /// Creates a secret from a reference, `env:NAME` or `file:path`; `None` for any other text, since a configuration
+    /// must not contain a secret itself.
     pub fn named(reference: &str) -> Option<Secret> {
         let (how, name) = reference.split_once(':').filter(|(_, name)| !name.is_empty())?;
         let name = name.to_owned();
@@ -44,40 +46,43 @@ impl fmt::Debug for Secret {
 
 #[derive(Clone, Debug)]
 pub enum Login {
-    /// User and password.
+    /// HTTP basic authentication.
     Basic { user: String, password: Secret },
-    /// The whole of the header: `ApiKey …`, `Bearer …`.
+    /// The whole `authorization` header: `ApiKey …`, `Bearer …`.
     Header(Secret),
 }
 
 impl Login {
-    /// The header of every request of one connection; marked so that nothing prints it.
+    /// Returns the header for all requests of one connection. It is marked as sensitive, so that it is never printed.
     pub(crate) fn header(&self) -> Result<HeaderValue, String> {
         let fetched = |secret: &Secret| {
-            // Files end in a line break that nobody means.
+            // The line break at the end of a file is not part of the secret.
             (secret.0)().map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
         };
         let text = match self {
-            Login::Basic { user, .. } if user.contains(':') => return Err("a user's name has no colon".to_owned()),
+            Login::Basic { user, .. } if user.contains(':') => {
+                return Err("the user's name must not contain a colon".to_owned());
+            }
             Login::Basic { user, password } => {
                 format!("Basic {}", STANDARD.encode(format!("{user}:{}", fetched(password)?)))
             }
             Login::Header(secret) => fetched(secret)?,
         };
-        let mut value = HeaderValue::from_str(&text).map_err(|_| "it has characters that no header may have")?;
+        let mut value =
+            HeaderValue::from_str(&text).map_err(|_| "it contains characters that are not allowed in a header")?;
         value.set_sensitive(true);
         Ok(value)
     }
 }
 
-/// A secret that everybody can read is none.
+/// Reads a secret from a file; refuses a file that all users can access.
 fn read_file(path: &Path) -> Result<String, String> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         let about = fs::metadata(path).map_err(|error| error.to_string())?;
         if about.permissions().mode() & 0o007 != 0 {
-            return Err("others may read it; chmod 600".to_owned());
+            return Err("other users may access it; run `chmod 600` on it".to_owned());
         }
     }
     fs::read_to_string(path).map_err(|error| error.to_string())
@@ -89,7 +94,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_secret_is_named_and_its_file_is_its_owners() {
+    fn a_secret_is_read_from_a_private_file_or_the_environment() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
@@ -117,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_told_without_the_secret() {
+    fn an_invalid_header_is_reported_without_the_secret() {
         let broken = Login::Header(Secret::new(|| Ok("two\nlines".to_owned())));
         assert!(!broken.header().unwrap_err().contains("lines"));
         let absent = Login::Header(Secret::new(|| Err("TOKEN is not set".to_owned())));

@@ -1,13 +1,15 @@
-//! What is asked of a server, and whether asking twice is the same as asking once.
+//! A request to a server, and whether it is idempotent.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use honeyflow_pool::Want;
+use honeyflow_pool::RequestOptions;
 use http::{Method, uri::PathAndQuery};
 
 use crate::bulk::Bulk;
 
+/// A request.
+///
 /// ```
 /// use honeyflow_sink_search::Request;
 ///
@@ -17,7 +19,7 @@ use crate::bulk::Bulk;
 #[derive(Clone, Debug)]
 pub struct Request {
     pub(crate) method: Method,
-    /// With its query; begins with `/`.
+    /// Path and query; begins with `/`.
     pub(crate) path: String,
     pub(crate) body: Bytes,
     pub(crate) content: &'static str,
@@ -33,12 +35,12 @@ impl Request {
         Request::new(Method::GET, path, Bytes::new(), true)
     }
 
-    /// A question with a body: `_search`, `_count`, `_mget`.
+    /// A read with a body: `_search`, `_count`, `_mget`.
     pub fn read(path: impl Into<String>, body: impl Into<Bytes>) -> Request {
         Request::new(Method::POST, path, body, true)
     }
 
-    /// Every action of it carries a version, so what is sent again changes nothing.
+    /// A bulk. Each of its writes has a version, so sending it again changes nothing.
     pub fn bulk(bulk: Bulk) -> Request {
         Request { content: LINES, ..Request::new(Method::POST, "/_bulk", bulk.into_bytes(), true) }
     }
@@ -47,7 +49,8 @@ impl Request {
         Request::new(Method::POST, path, body, false)
     }
 
-    /// Settings, mappings, a whole index: the last one counts, so it may be sent again only by who knows of no other.
+    /// Settings, mappings, a whole index. The last request wins, so it is not idempotent unless the caller knows that
+    /// no other client sends one.
     pub fn put(path: impl Into<String>, body: impl Into<Bytes>) -> Request {
         Request::new(Method::PUT, path, body, false)
     }
@@ -60,13 +63,13 @@ impl Request {
         Request { method, path: path.into(), body: body.into(), content: JSON, answer_bytes_max: None, idempotent }
     }
 
-    /// The caller knows that twice is as good as once.
+    /// Marks the request as idempotent: the caller knows that sending it twice does no harm.
     #[must_use]
     pub fn idempotent(self) -> Request {
         Request { idempotent: true, ..self }
     }
 
-    /// A longer answer is an error.
+    /// Limits the answer to `bytes_max` bytes; a longer one is an error.
     #[must_use]
     pub fn answered_within_bytes(self, bytes_max: usize) -> Request {
         Request { answer_bytes_max: Some(bytes_max), ..self }
@@ -76,13 +79,13 @@ impl Request {
         self.idempotent
     }
 
-    /// How the pool should serve it.
-    pub fn want(&self, within: Duration) -> Want {
-        let want = Want::within(within);
+    /// Returns what the request needs from the pool.
+    pub fn want(&self, within: Duration) -> RequestOptions {
+        let want = RequestOptions::within(within);
         if self.idempotent { want.idempotent() } else { want }
     }
 
-    /// The path as it goes over the wire, beneath `prefix`.
+    /// Returns the path as it is sent, below `prefix`.
     pub(crate) fn target(&self, prefix: &str) -> Result<PathAndQuery, String> {
         if !self.path.starts_with('/') {
             return Err("its path does not begin with `/`".to_owned());
@@ -92,7 +95,7 @@ impl Request {
     }
 }
 
-/// What the server answered, with success.
+/// A successful answer of the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_would_be_another_request_is_refused() {
+    fn a_path_that_could_change_the_request_is_refused() {
         for path in ["books", "", "/a b", "/a\r\nhost: other", "http://other/"] {
             assert!(Request::get(path).target("").is_err(), "{path:?}");
         }

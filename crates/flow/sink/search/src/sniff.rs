@@ -1,5 +1,5 @@
-//! The servers of a cluster, from what one of them says about all. Pure: bytes in, members out; nothing that is in the
-//! bytes can do more than be refused.
+//! Reads the list of a cluster's servers that one of them sends. Pure: bytes in, members out. Hostile bytes are refused
+//! and have no other effect.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,21 +8,21 @@ use std::{
 
 use serde::Deserialize;
 
-/// A larger cluster, or somebody's joke.
+/// The largest list that is believed.
 pub const MEMBERS_MAX: usize = 4096;
 const ID_BYTES_MAX: usize = 128;
 const HOST_BYTES_MAX: usize = 253;
 const VERSION_BYTES_MAX: usize = 32;
 
-/// Roles that have nothing to do with documents.
+/// Roles that do not handle documents.
 const MANAGING: [&str; 4] = ["master", "cluster_manager", "voting_only", "remote_cluster_client"];
 
-/// One server as the cluster names it.
+/// One server in the cluster's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
     pub id: String,
     pub address: SocketAddr,
-    /// The name it publishes beside its address, if it does.
+    /// The name that it publishes beside its address, if any.
     pub host: Option<String>,
     pub version: String,
     pub roles: Vec<String>,
@@ -37,7 +37,7 @@ struct Cluster {
 struct Node {
     #[serde(default)]
     version: Option<String>,
-    /// None: a server of old that does everything. Empty: one that only passes requests on.
+    /// `None` = an old version that does everything; empty = a server that only forwards requests.
     #[serde(default)]
     roles: Option<Vec<String>>,
     #[serde(default)]
@@ -50,16 +50,16 @@ struct HttpPart {
     publish_address: Option<String>,
 }
 
-/// The members that take requests, by their ids. Those that only manage the cluster, that have no HTTP, or whose address
-/// says nothing are left out; of two with one address the first is taken.
+/// Returns the members that take requests, ordered by id. Servers that only manage the cluster, that have no HTTP, or
+/// whose address is not usable are left out; if two have the same address, the first one is used.
 pub fn read(bytes: &[u8]) -> Result<Vec<Member>, String> {
     let cluster: Cluster = serde_json::from_slice(bytes).map_err(|error| {
-        // Its own text may quote what it read.
-        format!("no list of nodes at line {}, column {}", error.line(), error.column())
+        // The error's own text may quote the input.
+        format!("not a list of nodes at line {}, column {}", error.line(), error.column())
     })?;
     let count = cluster.nodes.len();
     if count > MEMBERS_MAX {
-        return Err(format!("{count} nodes, where {MEMBERS_MAX} are the most"));
+        return Err(format!("{count} nodes, but at most {MEMBERS_MAX} are allowed"));
     }
     let mut taken = BTreeSet::new();
     let members = cluster.nodes.into_iter().filter_map(|(id, node)| member(id, node));
@@ -89,7 +89,7 @@ fn only_manages(roles: &[String]) -> bool {
     !roles.is_empty() && roles.iter().all(|role| MANAGING.contains(&role.as_str()))
 }
 
-/// `ip:port` or `host/ip:port`.
+/// Parses `ip:port` or `host/ip:port`.
 fn address(published: &str) -> Option<(Option<String>, SocketAddr)> {
     let (host, address) = match published.rsplit_once('/') {
         Some((host, address)) => (Some(host), address),

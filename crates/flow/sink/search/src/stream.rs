@@ -1,4 +1,5 @@
-//! A byte stream that knows when it last read something, that gives up on a peer that takes nothing, and whose end is heard.
+//! A byte stream that records when it last read something, fails if the peer accepts no data for too long, and signals
+//! its end.
 
 use std::{
     io,
@@ -18,35 +19,35 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// However its owner ends, aborted too, that is known.
-pub struct SaysWhenDropped(watch::Sender<bool>);
+/// Signals when it is dropped, also if its owner is aborted.
+pub struct DropSignal(watch::Sender<bool>);
 
-impl SaysWhenDropped {
-    pub fn new() -> (SaysWhenDropped, watch::Receiver<bool>) {
+impl DropSignal {
+    pub fn new() -> (DropSignal, watch::Receiver<bool>) {
         let (sender, receiver) = watch::channel(false);
-        (SaysWhenDropped(sender), receiver)
+        (DropSignal(sender), receiver)
     }
 }
 
-impl Drop for SaysWhenDropped {
+impl Drop for DropSignal {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
 }
 
-/// When the peer was last heard.
+/// The time at which the peer last sent something.
 #[derive(Debug)]
 pub struct Pulse {
     begun: Instant,
     /// Milliseconds after `begun`.
     last_read: AtomicU64,
-    /// Whoever looks what became of a connection when something has come.
-    stirs: AtomicWaker,
+    /// The task that examines the connection after something was read.
+    reader: AtomicWaker,
 }
 
 impl Pulse {
     pub fn new() -> Arc<Pulse> {
-        Arc::new(Pulse { begun: Instant::now(), last_read: AtomicU64::new(0), stirs: AtomicWaker::new() })
+        Arc::new(Pulse { begun: Instant::now(), last_read: AtomicU64::new(0), reader: AtomicWaker::new() })
     }
 
     fn read_now(&self) {
@@ -54,9 +55,9 @@ impl Pulse {
         self.last_read.store(elapsed, Ordering::Relaxed);
     }
 
-    /// This one is woken when all has been taken in that came.
-    pub fn stirs(&self, waker: &Waker) {
-        self.stirs.register(waker);
+    /// Registers the task to wake after everything that arrived has been read.
+    pub fn wake_after_read(&self, waker: &Waker) {
+        self.reader.register(waker);
     }
 
     pub fn last_read(&self) -> Instant {
@@ -64,20 +65,20 @@ impl Pulse {
     }
 }
 
-pub struct Watched<S> {
+pub struct WatchedStream<S> {
     stream: S,
     pulse: Arc<Pulse>,
     write_timeout: Duration,
-    /// Runs while a write stands still.
+    /// The timer of a write that makes no progress.
     stuck: Option<Pin<Box<Sleep>>>,
-    /// Something has come that nobody was woken for.
-    came: bool,
-    _end: Arc<SaysWhenDropped>,
+    /// Something was read since the last wake-up.
+    has_read: bool,
+    _end: Arc<DropSignal>,
 }
 
-impl<S> Watched<S> {
-    pub fn new(stream: S, pulse: Arc<Pulse>, write_timeout: Duration, end: Arc<SaysWhenDropped>) -> Watched<S> {
-        Watched { stream, pulse, write_timeout, stuck: None, came: false, _end: end }
+impl<S> WatchedStream<S> {
+    pub fn new(stream: S, pulse: Arc<Pulse>, write_timeout: Duration, end: Arc<DropSignal>) -> WatchedStream<S> {
+        WatchedStream { stream, pulse, write_timeout, stuck: None, has_read: false, _end: end }
     }
 
     fn progress<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -88,26 +89,26 @@ impl<S> Watched<S> {
         let within = self.write_timeout;
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
         ready!(stuck.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, format!("it took no byte for {within:?}"))))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, format!("it accepted no data for {within:?}"))))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, into);
         if into.filled().len() > before {
             self.pulse.read_now();
-            self.came = true;
-        } else if polled.is_pending() && std::mem::take(&mut self.came) {
-            // Whoever asks for more has understood what it got.
-            self.pulse.stirs.wake();
+            self.has_read = true;
+        } else if polled.is_pending() && std::mem::take(&mut self.has_read) {
+            // The HTTP library asks for more, so it has processed what it got.
+            self.pulse.reader.wake();
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.progress(cx, polled)

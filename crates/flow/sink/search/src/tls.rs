@@ -1,4 +1,4 @@
-//! TLS around a stream that is open already, and which HTTP is spoken inside.
+//! Adds TLS to an open stream and negotiates the version of HTTP.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::config::Http;
 
-/// The stream, and whether both sides agreed on HTTP/2.
+/// Returns the secured stream, and whether both sides agreed on HTTP/2.
 pub async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &Tls,
     stream: S,

@@ -1,13 +1,13 @@
-//! The next generation beside the served one: built while live writes go into both, then swapped.
+//! Builds the next generation beside the served one: live writes go into both until the two are swapped.
 //!
 //! ```text
-//! begin ── every write: served, then next ──┬─> swap: `current` names it, searches see it, the old folder goes
-//!                                           └─> given up: `current` stays, the new folder goes
+//! begin ── every write: served, then next ──┬─> swap: `current` names it, searches see it, the old folder is removed
+//!                                           └─> given up: `current` stays, the new folder is removed
 //! ```
 //!
-//! Invariants: what the served generation has refused, the next one never sees, so an old write cannot be new there.
-//! Whatever goes wrong with the next one ends the build and nothing else; a write is answered by the generation that is
-//! served when it ends.
+//! Invariants: a write that the served generation has refused is never sent to the next one, so an old write cannot
+//! succeed there. A failure of the next generation ends the build and nothing else. A write is answered by the
+//! generation that is served when the write ends.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -20,40 +20,39 @@ use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::{Outcome, Write};
 
 use crate::{
+    codes,
     config::Options,
     folder::Folder,
     generation::Generation,
-    opened::{Opened, blocking},
+    open_generation::{OpenGeneration, blocking},
     schema::Layout,
 };
 
-/// The code of a build that was given up because the fields do not fit the documents: only other fields can help.
-pub const MISFIT: &str = "index-misfit";
-
-/// The generations that are open, and what became of the last build.
+/// The open generations, and how the last build ended.
 pub(crate) struct Generations {
     pub options: Options,
     pub folder: Arc<Folder>,
-    /// As configured.
+    /// The layout of the configured fields.
     layout: Arc<Layout>,
-    open: RwLock<Open>,
+    open: RwLock<OpenGenerations>,
     /// Keys whose documents the next generation has refused.
     refused: Mutex<HashSet<Key>>,
     given_up: Mutex<Option<Failure>>,
     is_outdated: AtomicBool,
-    /// Held while the open ones become others.
+    /// Held while `open` changes.
     changing: tokio::sync::Mutex<()>,
 }
 
+/// The served generation, and the next one during a build.
 #[derive(Clone)]
-struct Open {
-    served: Arc<Opened>,
-    next: Option<Arc<Opened>>,
+struct OpenGenerations {
+    served: Arc<OpenGeneration>,
+    next: Option<Arc<OpenGeneration>>,
 }
 
 impl Generations {
     pub fn new(options: Options, folder: Arc<Folder>, layout: Arc<Layout>, served: Generation) -> Generations {
-        let open = Open { served: Arc::new(Opened::new(&options, &folder, served)), next: None };
+        let open = OpenGenerations { served: Arc::new(OpenGeneration::new(&options, &folder, served)), next: None };
         let is_outdated = AtomicBool::new(open.served.generation.layout.outdated);
         Generations {
             options,
@@ -67,12 +66,12 @@ impl Generations {
         }
     }
 
-    pub fn served(&self) -> Arc<Opened> {
-        self.open().served
+    pub fn served(&self) -> Arc<OpenGeneration> {
+        self.open_pair().served
     }
 
-    pub fn next(&self) -> Option<Arc<Opened>> {
-        self.open().next
+    pub fn next(&self) -> Option<Arc<OpenGeneration>> {
+        self.open_pair().next
     }
 
     pub fn is_outdated(&self) -> bool {
@@ -83,21 +82,21 @@ impl Generations {
         locked(&self.given_up).clone()
     }
 
-    fn open(&self) -> Open {
+    fn open_pair(&self) -> OpenGenerations {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the lock, goes on with the build that was interrupted, and removes what nobody serves or builds.
+    /// Takes the lock, continues an interrupted build, and removes generations that are neither served nor being built.
     pub fn lock(&self) -> Result<(), Failure> {
-        let interrupted = self.folder.lock_to_go_on()?;
+        let interrupted = self.folder.lock_and_resume()?;
         let served = self.served().generation.number;
         self.compare_shape(served)?;
         if let Some(number) = interrupted {
-            match self.go_on_with(number, served) {
+            match self.resume_build(number, served) {
                 Ok(next) => self.write_open().next = Some(next),
                 Err(why) => {
                     let folder = self.folder.path().display();
-                    tracing::info!(%folder, generation = number, "an unfinished generation is dropped: {why}");
+                    tracing::info!(%folder, generation = number, "dropped an unfinished generation: {why}");
                     self.folder.clear_next()?;
                 }
             }
@@ -107,7 +106,7 @@ impl Generations {
         Ok(())
     }
 
-    fn go_on_with(&self, number: u64, served: u64) -> Result<Arc<Opened>, String> {
+    fn resume_build(&self, number: u64, served: u64) -> Result<Arc<OpenGeneration>, String> {
         if number <= served {
             return Err("it is served already".to_owned());
         }
@@ -119,10 +118,11 @@ impl Generations {
         if generation.layout.outdated || shape.as_ref() != Some(&self.options.shape) {
             return Err("the configuration has changed since".to_owned());
         }
-        Ok(Arc::new(Opened::new(&self.options, &self.folder, generation)))
+        Ok(Arc::new(OpenGeneration::new(&self.options, &self.folder, generation)))
     }
 
-    /// Whether the served generation's documents are still made as they were; notes what came to it since.
+    /// Marks the served generation as outdated if its documents are made in another way now; otherwise records the
+    /// lines that were added to the shape.
     fn compare_shape(&self, served: u64) -> Result<(), Failure> {
         let wanted = &self.options.shape;
         let noted = self.folder.shape(served)?;
@@ -135,7 +135,7 @@ impl Generations {
         Ok(())
     }
 
-    /// From now on every write goes into the next generation too; says its number.
+    /// Starts a build and returns the number of its generation. From now on every write goes into it too.
     pub fn begin(&self) -> Result<u64, Failure> {
         if let Some(next) = self.next() {
             return Ok(next.generation.number);
@@ -146,23 +146,23 @@ impl Generations {
         let path = self.folder.make(number)?;
         let generation = Generation::create(number, path, self.layout.clone())?;
         self.folder.set_shape(number, &self.options.shape)?;
-        // last: a crash before this leaves a folder that the next start removes
+        // this comes last: a crash before it leaves a folder that the next start removes
         self.folder.set_next(number)?;
         locked(&self.refused).clear();
         *locked(&self.given_up) = None;
-        self.write_open().next = Some(Arc::new(Opened::new(&self.options, &self.folder, generation)));
+        self.write_open().next = Some(Arc::new(OpenGeneration::new(&self.options, &self.folder, generation)));
         Ok(number)
     }
 
-    /// Serves what was built. From here on searches and writes know the new generation alone.
+    /// Serves the new generation. From here on searches and writes use it alone.
     pub async fn swap(&self) -> Result<(), Failure> {
         let Some(next) = self.next() else {
-            return Err(Failure::fatal("index-swap", "no generation is being built"));
+            return Err(Failure::fatal(codes::INDEX_SWAP, "no generation is being built"));
         };
         let _changing = self.changing.lock().await;
         next.flush().await?;
         if !self.is_next(&next) {
-            return Err(Failure::retry("index-swap", "the generation was given up"));
+            return Err(Failure::retry(codes::INDEX_SWAP, "the generation was given up"));
         }
         let (folder, number) = (self.folder.clone(), next.generation.number);
         blocking(move || folder.set_current(number)).await?;
@@ -172,26 +172,26 @@ impl Generations {
             open.next = None;
             std::mem::replace(&mut open.served, next)
         };
-        // if it stays, it names the served one, which counts as nothing
+        // if this fails, the file names the served generation, which does not count as a build
         let _ = self.folder.clear_next();
         retire(before).await;
         Ok(())
     }
 
-    /// The build ends; what is served stays as it is.
+    /// Ends the build; the served generation stays as it is.
     pub async fn give_up(&self, failure: Failure) {
         if let Some(next) = self.next() {
             self.give_up_on(&next, failure).await;
         }
     }
 
-    async fn give_up_on(&self, next: &Arc<Opened>, failure: Failure) {
+    async fn give_up_on(&self, next: &Arc<OpenGeneration>, failure: Failure) {
         let _changing = self.changing.lock().await;
         if !self.is_next(next) {
             return;
         }
         self.write_open().next = None;
-        tracing::warn!(code = %failure.code, "generation {} is given up: {failure}", next.generation.number);
+        tracing::warn!(code = %failure.code, "gave up generation {}: {failure}", next.generation.number);
         *locked(&self.given_up) = Some(failure);
         if let Err(failure) = self.folder.clear_next() {
             tracing::warn!("{failure}");
@@ -199,21 +199,21 @@ impl Generations {
         retire(next.clone()).await;
     }
 
-    fn is_next(&self, opened: &Arc<Opened>) -> bool {
+    fn is_next(&self, opened: &Arc<OpenGeneration>) -> bool {
         self.next().is_some_and(|next| Arc::ptr_eq(&next, opened))
     }
 
-    fn write_open(&self) -> std::sync::RwLockWriteGuard<'_, Open> {
+    fn write_open(&self) -> std::sync::RwLockWriteGuard<'_, OpenGenerations> {
         self.open.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub async fn write(self: Arc<Generations>, writes: Vec<Write>) -> Vec<Outcome> {
-        let Open { served, next } = self.open();
+        let OpenGenerations { served, next } = self.open_pair();
         let Some(next) = next else { return served.write(writes).await };
         let copies = writes.clone();
         let outcomes = served.write(writes).await;
         if let Some(full) = outcomes.iter().find_map(disk_full) {
-            // what is served needs the room more
+            // the served generation needs the space more
             self.give_up_on(&next, full.clone()).await;
             return outcomes;
         }
@@ -238,7 +238,7 @@ impl Generations {
         answered
     }
 
-    /// Why the build cannot go on after the next generation has failed to take a document.
+    /// Returns why the build cannot continue after the next generation has refused a document; `None` if it can.
     fn end_of_build(&self, key: &Key, failure: &Failure) -> Option<Failure> {
         if failure.class != Class::Reject {
             return Some(failure.clone());
@@ -248,12 +248,12 @@ impl Generations {
         let most = self.options.refused_max;
         let message =
             || format!("more than {most} documents do not fit its fields, such as {key}: {}", failure.message);
-        (refused.len() > most).then(|| Failure::reject(MISFIT, message()))
+        (refused.len() > most).then(|| Failure::reject(codes::INDEX_MISFIT, message()))
     }
 
-    /// Ends the threads of all.
+    /// Ends the threads of all open generations.
     pub fn stop(&self) {
-        let Open { served, next } = self.open();
+        let OpenGenerations { served, next } = self.open_pair();
         served.stop();
         if let Some(next) = next {
             next.stop();
@@ -265,8 +265,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Its folder goes with whoever reads it last.
-async fn retire(opened: Arc<Opened>) {
+/// Stops the writer of a generation that is no longer needed. The last reader that drops it removes its folder.
+async fn retire(opened: Arc<OpenGeneration>) {
     blocking(move || {
         opened.generation.is_superseded.store(true, Ordering::Release);
         opened.stop();
@@ -276,7 +276,7 @@ async fn retire(opened: Arc<Opened>) {
 
 fn disk_full(outcome: &Outcome) -> Option<&Failure> {
     match outcome {
-        Outcome::Failed(failure) if failure.code == "index-disk-full" => Some(failure),
+        Outcome::Failed(failure) if failure.code == codes::INDEX_DISK_FULL => Some(failure),
         _ => None,
     }
 }

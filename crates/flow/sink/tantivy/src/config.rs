@@ -1,5 +1,5 @@
-//! What a Tantivy sink is told: where it lies, which fields it indexes, how often it commits, and the limit of
-//! everything it keeps in memory.
+//! The settings of a Tantivy sink: its folder, the fields it indexes, how often it commits, and the limits of
+//! everything that it keeps in memory.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -7,9 +7,11 @@ use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use tantivy::tokenizer::Language;
 
-/// The least that Tantivy's indexing threads take, each.
+use crate::codes;
+
+/// The smallest memory budget that Tantivy accepts for one indexing thread.
 const HEAP_BYTES_MIN: usize = 15_000_000;
-/// Tantivy's own limit.
+/// The largest number of indexing threads that Tantivy allows.
 const THREADS_MAX: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,18 +28,19 @@ impl Field {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldKind {
-    /// Words. A language (`"en"` or `"english"`) adds its stemmer and stop words.
+    /// Text that is split into words. A language (`"en"` or `"english"`) adds its stemmer and stop words.
     Text {
         language: Option<String>,
     },
-    /// One word, as it is; only the first 32 KiB are indexed.
+    /// Text that is indexed unchanged, as one term; only the first 32 KiB are indexed.
     Keyword,
-    /// A double, for ranges and sorting.
+    /// A 64-bit floating-point number, for ranges and sorting.
     Decimal,
-    /// 64 bits, signed.
+    /// A signed 64-bit integer.
     Integer,
     Boolean,
-    /// RFC 3339, or `YYYY-MM-DD[ HH:MM:SS]` taken as UTC. Beyond 1677–2262 it counts as that end.
+    /// RFC 3339, or `YYYY-MM-DD[ HH:MM:SS]` read as UTC. A date before 1677 or after 2262 is stored as the nearest of
+    /// the two.
     Date,
 }
 
@@ -56,35 +59,35 @@ impl FieldKind {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `<data>/index/<sink>`; the generations lie in it.
+    /// `<data>/index/<sink>`: the folder that contains the generations.
     pub folder: PathBuf,
     pub fields: Vec<Field>,
     /// The longest that a write waits for others to share its commit.
     pub commit_interval: Duration,
-    /// So many writes make a commit due, whatever is still coming.
+    /// The writer commits after this number of writes, even if more are arriving.
     pub commit_writes: usize,
-    /// Memory of the indexing threads together, while the writer is open.
+    /// The memory of all indexing threads together, while the writer is open.
     pub heap_bytes: usize,
     pub threads: usize,
-    /// Batches waiting for the writer; further ones wait with their caller.
+    /// How many batches may wait in the writer's queue; the callers of further batches wait for room.
     pub queue_batches: usize,
-    /// The writer is closed after this long without a write.
+    /// The writer is closed after this time without a write.
     pub idle_close: Duration,
     /// How long the stamp of a delete is remembered …
     pub tombstone_keep: Duration,
-    /// … and of how many deletes at most.
+    /// … and the largest number of deletes whose stamps are remembered.
     pub tombstones_max: usize,
-    /// An index up to this size is read and its checksums compared when it is opened; of a larger one only the ends
-    /// of its files.
+    /// When an index of at most this size is opened, all its files are read and their checksums compared; of the files
+    /// of a larger index only the ends are checked.
     pub checksum_bytes_max: u64,
-    /// Identity of the database that feeds this sink. Empty = not compared.
+    /// The identity of the database that feeds this sink. Empty = not compared.
     pub install_id: String,
-    /// The source under whose name the highest epoch is kept in the commit.
+    /// The source under whose name each commit stores the highest epoch.
     pub source: Name,
-    /// What documents are made by, as lines that only have to be compared. One that is no longer there makes the index
-    /// outdated; one that is new does not.
+    /// How documents are made, as a set of opaque lines. If a line that the index was built with is missing here, the
+    /// index is outdated; an additional line does not make it outdated.
     pub shape: BTreeSet<String>,
-    /// A generation being built that refuses more documents than this, which the served one has taken, is given up.
+    /// A build is given up when the new generation refuses more than this number of documents that the served one took.
     pub refused_max: usize,
 }
 
@@ -137,7 +140,7 @@ pub(crate) fn check_fields(fields: &[Field]) -> Result<(), Failure> {
 }
 
 fn bad(message: String) -> Failure {
-    Failure::fatal("bad-field-configuration", message)
+    Failure::fatal(codes::BAD_FIELD_CONFIGURATION, message)
 }
 
 pub(crate) fn language(text: &str) -> Option<Language> {
@@ -170,11 +173,11 @@ mod tests {
 
     #[test]
     fn names_and_languages_are_checked_before_an_index_is_made() {
-        let of = |name: &str, kind| check_fields(&[Field::new(name, kind)]);
-        assert!(of("title", FieldKind::Text { language: Some("EN".into()) }).is_ok());
-        assert!(of("title", FieldKind::Text { language: Some("klingon".into()) }).is_err());
+        let check = |name: &str, kind| check_fields(&[Field::new(name, kind)]);
+        assert!(check("title", FieldKind::Text { language: Some("EN".into()) }).is_ok());
+        assert!(check("title", FieldKind::Text { language: Some("klingon".into()) }).is_err());
         for name in ["", "_key", "-title"] {
-            assert_eq!(of(name, FieldKind::Keyword).unwrap_err().code, "bad-field-configuration", "{name}");
+            assert_eq!(check(name, FieldKind::Keyword).unwrap_err().code, "bad-field-configuration", "{name}");
         }
         let twice = [Field::new("a", FieldKind::Keyword), Field::new("a", FieldKind::Date)];
         assert!(check_fields(&twice).is_err());

@@ -1,17 +1,18 @@
-//! The files of one generation, as one writer's session sees them. Five things are added to Tantivy's own directory:
+//! The files of one generation, as the session of one writer sees them. It adds five properties to Tantivy's directory:
 //!
-//! - **The end is the end.** A closed session changes nothing any more. Merges outlive their writer; one that finished
-//!   late would otherwise put an old `meta.json` over the next writer's commit.
-//! - **Removing files holds nobody up.** After a merge there are dozens, and the file system may take milliseconds for
-//!   each: when its name goes, and once more when its last map does. Both are left to a thread of its own. Nothing names
-//!   these files any more, and what a crash leaves of them the next writer removes.
-//! - **Durable when it says so.** Tantivy renames `meta.json` into place and leaves the folder unsynced. Here the folder
-//!   is synced after the rename, before the commit returns.
-//! - **Two rounds of syncs per commit, not ten.** Nothing counts before a `meta.json` names it, so the files of a commit,
-//!   the new `meta.json` and the folder are synced together, side by side; then comes the rename, then the folder once
-//!   more.
-//! - **The folder is the list of its files.** Tantivy keeps one in `.managed.json`, for garbage collection, and replaces it
-//!   for every file it makes; where freed blocks are discarded at once, each time may take a tenth of a second.
+//! - **A closed session changes nothing.** Merges outlive their writer; a merge that finished late would otherwise put
+//!   an old `meta.json` over the next writer's commit.
+//! - **Removing files delays no write.** After a merge there are dozens of files to remove, and the file system may
+//!   take milliseconds for each: once to remove its name and once more to remove its last memory map. A separate thread
+//!   does both. No commit names these files any more, and the next writer removes those that a crash leaves behind.
+//! - **A commit that returns is durable.** Tantivy renames `meta.json` into place and leaves the folder unsynced. Here
+//!   the folder is synced after the rename, before the commit returns.
+//! - **Two rounds of syncs per commit, not ten.** A file has no effect before a `meta.json` names it, so the files of a
+//!   commit, the new `meta.json` and the folder are synced together, in parallel; then comes the rename, then the
+//!   folder is synced once more.
+//! - **The folder is the list of its files.** For garbage collection Tantivy keeps a list in `.managed.json` and
+//!   replaces it for every file it creates. On a disk that discards freed blocks at once, each time may take a tenth of
+//!   a second.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -37,26 +38,26 @@ use crate::planted;
 const META: &str = "meta.json";
 const MANAGED: &str = ".managed.json";
 const SEGMENT_DIGITS: usize = 32;
-/// More files than this do not stay open for a common sync.
+/// The largest number of files that stay open until the common sync of their commit; further ones are synced at once.
 const UNSYNCED_MAX: usize = 64;
-/// The file system makes one journal entry of syncs that arrive together.
+/// How many syncs run in parallel: the file system makes one journal entry of syncs that arrive together.
 const SYNCS_AT_ONCE: usize = 8;
 
-/// So much waits to go; the rest goes on the thread of whoever asks for it.
-const UNNEEDED_MAX: usize = 1024;
+/// The largest number of removals in the queue; further ones are done on the thread of the caller.
+const REMOVALS_MAX: usize = 1024;
 
-/// What nobody needs any more.
-enum Unneeded {
+/// A resource that is no longer needed and that the remover thread releases.
+enum Removal {
     File(PathBuf),
-    /// A searcher, or what holds one: its files are unmapped with it.
+    /// A searcher, or a value that holds one: dropping it unmaps its files.
     Maps(Box<dyn Send>),
 }
 
-/// The first thing that went wrong with the disk in a session; Tantivy itself only says that a thread ended.
+/// The first disk error of a session; Tantivy itself only reports that a thread ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct DiskError {
     pub error: Arc<io::Error>,
-    /// It happened in a sync, and not for want of room: what was written before may be gone.
+    /// The error came from a sync, and the disk was not full: data written before may be lost.
     pub suspect: bool,
 }
 
@@ -64,15 +65,16 @@ pub(crate) struct Trouble {
 struct State {
     closed: bool,
     unsynced: Vec<File>,
-    /// A later sync would succeed without having kept what this one lost: nothing is committed any more.
+    /// A sync has failed. A later sync would succeed although the data of this one is lost, so nothing is committed any
+    /// more.
     sync_failed: bool,
-    trouble: Option<Trouble>,
+    disk_error: Option<DiskError>,
 }
 
 pub(crate) struct Session {
     state: Mutex<State>,
-    remover: Mutex<Option<SyncSender<Unneeded>>>,
-    /// Held while a file is removed. True: the session is closed.
+    remover: Mutex<Option<SyncSender<Removal>>>,
+    /// Held while a file is removed. The value is true after the session was closed.
     removing: Arc<Mutex<bool>>,
     sync_fails: bool,
 }
@@ -87,7 +89,7 @@ impl Session {
         })
     }
 
-    /// When this returns, nothing of this session can change the index any more.
+    /// Closes the session. When this returns, the session can no longer change the index.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -96,26 +98,27 @@ impl Session {
         *self.removing.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// Lets go of a searcher, or what holds one, without waiting for its files.
+    /// Drops a searcher, or a value that holds one, on the remover thread, without waiting for its files to be
+    /// unmapped.
     pub fn drop_later(&self, maps: impl Send + 'static) {
-        // refused, it is dropped here
-        let _ = self.remove_later(Unneeded::Maps(Box::new(maps)));
+        // if the queue refuses the value, it is dropped here
+        let _ = self.remove_later(Removal::Maps(Box::new(maps)));
     }
 
-    /// False: not here.
-    fn remove_later(&self, unneeded: Unneeded) -> bool {
+    /// Puts a removal into the queue of the remover thread; returns false if there is no room or no thread.
+    fn remove_later(&self, removal: Removal) -> bool {
         let mut remover = self.remover.lock().unwrap_or_else(PoisonError::into_inner);
         if remover.is_none() {
             *remover = start_remover(self.removing.clone()).ok();
         }
-        remover.as_ref().is_some_and(|queue| queue.try_send(unneeded).is_ok())
+        remover.as_ref().is_some_and(|queue| queue.try_send(removal).is_ok())
     }
 
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.lock().trouble.clone()
+    pub fn disk_error(&self) -> Option<DiskError> {
+        self.lock().disk_error.clone()
     }
 
-    /// The state is changed by single assignments: a panic elsewhere leaves it whole.
+    /// Ignores poisoning: the state is changed by single assignments, so a panic elsewhere leaves it consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +130,7 @@ impl Session {
         file.sync_data()
     }
 
-    /// All of them; the first error counts.
+    /// Syncs all files in parallel; returns the first error.
     fn sync_together(&self, files: &[File]) -> io::Result<()> {
         let sync = |part: &[File]| part.iter().try_for_each(|file| self.sync(file));
         let mut parts = files.chunks(files.len().div_ceil(SYNCS_AT_ONCE).max(1));
@@ -142,14 +145,14 @@ impl Session {
     }
 }
 
-/// Ends with its session.
-fn start_remover(removing: Arc<Mutex<bool>>) -> io::Result<SyncSender<Unneeded>> {
-    let (queue, unneeded) = sync_channel(UNNEEDED_MAX);
+/// Starts the remover thread. It ends with its session.
+fn start_remover(removing: Arc<Mutex<bool>>) -> io::Result<SyncSender<Removal>> {
+    let (queue, removals) = sync_channel(REMOVALS_MAX);
     let remove = move || {
-        for unneeded in unneeded {
-            let file = match unneeded {
-                Unneeded::File(file) => file,
-                Unneeded::Maps(maps) => {
+        for removal in removals {
+            let file = match removal {
+                Removal::File(file) => file,
+                Removal::Maps(maps) => {
                     drop(maps);
                     continue;
                 }
@@ -159,7 +162,7 @@ fn start_remover(removing: Arc<Mutex<bool>>) -> io::Result<SyncSender<Unneeded>>
                 return;
             }
             if let Err(error) = fs::remove_file(&file) {
-                tracing::debug!(file = %file.display(), %error, "a file of the index is left for the next writer to remove");
+                tracing::debug!(file = %file.display(), %error, "could not remove a file of the index: the next writer removes it");
             }
         }
     };
@@ -186,23 +189,23 @@ impl State {
             ];
             self.sync_failed |= syncing;
             let suspect = syncing && !passing.contains(&error.kind());
-            let again = io::Error::new(error.kind(), error.to_string());
-            self.trouble.get_or_insert_with(|| Trouble { error: Arc::new(error), suspect });
-            again
+            let copy = io::Error::new(error.kind(), error.to_string());
+            self.disk_error.get_or_insert_with(|| DiskError { error: Arc::new(error), suspect });
+            copy
         })
     }
 }
 
 #[derive(Clone)]
-pub(crate) struct Guarded {
+pub(crate) struct SessionDirectory {
     files: MmapDirectory,
     path: PathBuf,
     session: Arc<Session>,
 }
 
-impl Guarded {
-    pub fn new(files: MmapDirectory, path: PathBuf, session: Arc<Session>) -> Guarded {
-        Guarded { files, path, session }
+impl SessionDirectory {
+    pub fn new(files: MmapDirectory, path: PathBuf, session: Arc<Session>) -> SessionDirectory {
+        SessionDirectory { files, path, session }
     }
 
     fn replace_meta(&self, content: &[u8], mut files: Vec<File>) -> io::Result<()> {
@@ -215,12 +218,12 @@ impl Guarded {
         let target = self.path.join(META);
         let replaced = File::open(&target);
         fs::rename(&temporary, target)?;
-        // its blocks are freed when the last one lets go of it
+        // the old file's blocks are freed when its last handle is closed
         self.session.drop_later(replaced);
         self.session.sync(&File::open(&self.path)?)
     }
 
-    /// Files of segments: those of the last commit, and what a crash has left.
+    /// Lists the files of segments: those of the last commit, and those that a crash has left behind.
     fn managed(&self) -> io::Result<Vec<String>> {
         let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
         let names = names.filter_map(io::Result::transpose).collect::<io::Result<Vec<String>>>()?;
@@ -228,20 +231,20 @@ impl Guarded {
     }
 }
 
-/// They begin with the segment's identity.
+/// Whether a file belongs to a segment: its name begins with the segment's id.
 pub(crate) fn is_of_segment(name: &str) -> bool {
     name.split_once('.').is_some_and(|(segment, _)| {
         segment.len() == SEGMENT_DIGITS && segment.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
 }
 
-impl std::fmt::Debug for Guarded {
+impl std::fmt::Debug for SessionDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Guarded({})", self.path.display())
+        write!(f, "SessionDirectory({})", self.path.display())
     }
 }
 
-impl Directory for Guarded {
+impl Directory for SessionDirectory {
     fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
         self.files.get_file_handle(path)
     }
@@ -250,7 +253,7 @@ impl Directory for Guarded {
         if self.session.lock().closed {
             return Err(DeleteError::FileDoesNotExist(path.to_owned()));
         }
-        if self.session.remove_later(Unneeded::File(self.path.join(path))) {
+        if self.session.remove_later(Removal::File(self.path.join(path))) {
             return Ok(());
         }
         self.files.delete(path)
@@ -268,7 +271,7 @@ impl Directory for Guarded {
             io::ErrorKind::AlreadyExists => OpenWriteError::FileAlreadyExists(path.to_owned()),
             _ => OpenWriteError::wrap_io_error(error, path.to_owned()),
         })?;
-        Ok(BufWriter::new(Box::new(LateSync { file, session: self.session.clone() })))
+        Ok(BufWriter::new(Box::new(DeferredSyncFile { file, session: self.session.clone() })))
     }
 
     fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
@@ -279,7 +282,7 @@ impl Directory for Guarded {
         managed.map_err(|error| OpenReadError::wrap_io_error(error, path.to_owned()))
     }
 
-    /// The state stays locked while `meta.json` is replaced: a closed session is closed.
+    /// Replaces `meta.json` with the state locked: once `close` has returned, no replacement is in progress.
     fn atomic_write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let mut state = self.session.lock();
         state.open()?;
@@ -292,7 +295,7 @@ impl Directory for Guarded {
         state.note(true, replaced)
     }
 
-    /// Whatever needs it is synced with the `meta.json` that names it.
+    /// Does nothing but check the session: files are synced together with the `meta.json` that names them.
     fn sync_directory(&self) -> io::Result<()> {
         self.session.lock().open()
     }
@@ -307,12 +310,12 @@ impl Directory for Guarded {
 }
 
 /// A file that is synced with the others of its commit.
-struct LateSync {
+struct DeferredSyncFile {
     file: File,
     session: Arc<Session>,
 }
 
-impl io::Write for LateSync {
+impl io::Write for DeferredSyncFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes);
         if written.is_err() {
@@ -326,7 +329,7 @@ impl io::Write for LateSync {
     }
 }
 
-impl TerminatingWrite for LateSync {
+impl TerminatingWrite for DeferredSyncFile {
     fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
         self.file.flush()?;
         let file = self.file.try_clone();

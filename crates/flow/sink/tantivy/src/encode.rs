@@ -1,6 +1,6 @@
-//! A write made ready for the index: its fields checked and taken out of the document, which itself is kept whole in
-//! `_source`. A value that does not fit its field rejects that document alone; where the fields are outdated, it is left
-//! out of the field.
+//! Prepares a write for the index: checks the values of the configured fields and takes them out of the document, which
+//! is itself stored whole in `_source`. A value that does not fit its field rejects that document alone; if the fields
+//! are outdated, the value is only left out of the field.
 
 use honeyflow_event::{Key, Stamp, document, key::KEY_BYTES_MAX};
 use honeyflow_runtime::Failure;
@@ -13,16 +13,17 @@ use tantivy::{
 };
 
 use crate::{
+    codes,
     config::{Field, FieldKind},
     schema::Layout,
 };
 
-/// A term of Tantivy has less than 64 KiB; half of it is plenty for a keyword.
+/// A term of Tantivy has less than 64 KiB; half of that is enough for a keyword.
 pub(crate) const KEYWORD_BYTES_MAX: usize = 32 * 1024;
-/// `_source` is read by serde_json, which refuses more than 128 levels.
+/// serde_json reads `_source` and refuses more than 128 levels.
 const DEPTH_MAX: u32 = 120;
 
-pub(crate) struct Prepared {
+pub(crate) struct PreparedWrite {
     pub key: Key,
     pub stamp: Stamp,
     pub change: Change,
@@ -35,7 +36,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// None = delete.
+    /// The hash of the document; `None` = delete.
     pub fn hash(&self) -> Option<u64> {
         match self {
             Change::Put { hash, .. } => Some(*hash),
@@ -44,23 +45,26 @@ impl Change {
     }
 }
 
-pub(crate) fn prepare(layout: &Layout, write: Write) -> Prepared {
+pub(crate) fn prepare(layout: &Layout, write: Write) -> PreparedWrite {
     let change = change_of(layout, &write).unwrap_or_else(Change::Rejected);
-    Prepared { key: write.key, stamp: write.stamp, change }
+    PreparedWrite { key: write.key, stamp: write.stamp, change }
 }
 
 fn change_of(layout: &Layout, write: &Write) -> Result<Change, Failure> {
     if write.key.len() > KEY_BYTES_MAX {
         let bytes = write.key.len();
-        return Err(Failure::reject("bad-key", format!("the key has {bytes} bytes, {KEY_BYTES_MAX} is the most")));
+        return Err(Failure::reject(codes::BAD_KEY, format!("the key has {bytes} bytes, {KEY_BYTES_MAX} is the most")));
     }
     let Some(value) = write.document.as_deref() else { return Ok(Change::Delete) };
     if !within_depth(value, DEPTH_MAX) {
-        return Err(Failure::reject("bad-document", format!("the document is nested deeper than {DEPTH_MAX} levels")));
+        return Err(Failure::reject(
+            codes::BAD_DOCUMENT,
+            format!("the document is nested deeper than {DEPTH_MAX} levels"),
+        ));
     }
     let hash = document::hash(value);
-    let source =
-        serde_json::to_string(value).map_err(|error| Failure::reject("bad-document", format!("no JSON: {error}")))?;
+    let source = serde_json::to_string(value)
+        .map_err(|error| Failure::reject(codes::BAD_DOCUMENT, format!("no JSON: {error}")))?;
     let mut document = TantivyDocument::default();
     document.add_text(layout.key, &write.key);
     document.add_u64(layout.version, write.stamp.0);
@@ -85,7 +89,7 @@ fn within_depth(value: &Value, left: u32) -> bool {
     }
 }
 
-/// One value for null: none; for an array: each of its items.
+/// Adds the value to the field: nothing for null, and each item of an array.
 fn add(document: &mut TantivyDocument, field: &Field, column: Column, value: &Value) -> Result<(), Failure> {
     match value {
         Value::Null => return Ok(()),
@@ -121,10 +125,10 @@ fn misfit(field: &Field, value: &Value) -> Failure {
         Value::Object(_) => "an object",
     };
     let (name, kind) = (&field.name, field.kind.name());
-    Failure::reject("bad-field", format!("field `{name}` is {kind}, the document has {found} that does not fit"))
+    Failure::reject(codes::BAD_FIELD, format!("field `{name}` is {kind}, the document has {found} that does not fit"))
 }
 
-/// The scalars within, one after the other.
+/// Appends all scalars inside the value, separated by spaces.
 fn join(value: &Value, text: &mut String) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| join(item, text)),
@@ -157,7 +161,7 @@ fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// Databases give exact decimals as text, so text that is a number fits.
+/// Reads a decimal. Databases give exact decimals as text, so text that is a number fits too.
 fn decimal(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -178,7 +182,7 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// SQLite and MySQL have no boolean: 0 and 1 are.
+/// Reads a boolean. SQLite and MySQL have no boolean type and use 0 and 1.
 fn boolean(value: &Value) -> Option<bool> {
     match (value, integer(value)) {
         (Value::Bool(truth), _) => Some(*truth),
@@ -221,7 +225,7 @@ mod tests {
         ])
     }
 
-    fn write(document: Value) -> Prepared {
+    fn write(document: Value) -> PreparedWrite {
         prepare(&layout(), Write { key: "k".into(), stamp: Stamp(1), document: Some(Arc::new(document)) })
     }
 
@@ -281,7 +285,7 @@ mod tests {
     }
 
     proptest! {
-        /// `_source` is the document: what is read back has the stored hash.
+        /// `_source` is the document: reading it back gives the stored hash.
         #[test]
         fn ob_80_source_reads_back_with_the_same_hash(real in any::<f64>(), integer in any::<i64>(), text in ".{0,20}") {
             let value = json!({"r": real, "i": integer, "t": text, "a": [real / 3.0, integer as f64 * 1e-7]});

@@ -1,8 +1,10 @@
-//! `<data>/index/<sink>/`: one folder per generation, `current` naming the one that is served, `next` the one that is
-//! being built, and `lock`, held by the one process that writes.
+//! The folder of an index, `<data>/index/<sink>/`. It contains one folder per generation; the file `current`, which
+//! names the generation that is served; `next`, which names the one being built; and `lock`, held by the one process
+//! that writes.
 //!
 //! `current` is replaced by rename and synced, so that after a crash it names either the old or the new generation.
-//! Whoever takes the lock without going on with the build ends it: what is written now would be missing there.
+//! A process that takes the lock without continuing the build ends the build: its writes would be missing in the next
+//! generation.
 
 use std::{
     collections::BTreeSet,
@@ -18,14 +20,14 @@ use crate::outcome;
 
 const CURRENT: &str = "current";
 const NEXT: &str = "next";
-/// In a generation's folder: what its documents are made by.
+/// The file in a generation's folder that says how its documents are made.
 const SHAPE: &str = "shape";
 
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Once taken, held until the last generation opened from here is gone: the versions of deletes are only known
-    /// here, so nobody else may write in between.
+    /// Once taken, the lock is held until the last generation opened from here is dropped: only this process knows the
+    /// stamps of deletes, so no other process may write in between.
     lock: Mutex<Option<File>>,
 }
 
@@ -51,7 +53,7 @@ impl Folder {
         self.replace(&self.path.join(CURRENT), &format!("{number}\n"))
     }
 
-    /// Makes `number` the one that is being built.
+    /// Records `number` as the generation that is being built.
     pub fn set_next(&self, number: u64) -> Result<(), Failure> {
         self.replace(&self.path.join(NEXT), &format!("{number}\n"))
     }
@@ -61,7 +63,7 @@ impl Folder {
         next.is_some() && next > self.current().unwrap_or(None)
     }
 
-    /// Nothing is being built any more.
+    /// Records that no generation is being built.
     pub fn clear_next(&self) -> Result<(), Failure> {
         match fs::remove_file(self.path.join(NEXT)).and_then(|()| sync(&self.path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(outcome::io(&self.path, &error)),
@@ -69,7 +71,7 @@ impl Folder {
         }
     }
 
-    /// What the documents of a generation are made by; none if it was never noted.
+    /// Returns how the documents of a generation are made; `None` if that was never recorded.
     pub fn shape(&self, number: u64) -> Result<Option<BTreeSet<String>>, Failure> {
         match fs::read_to_string(self.generation(number).join(SHAPE)) {
             Ok(text) => Ok(Some(text.lines().map(str::to_owned).collect())),
@@ -96,7 +98,7 @@ impl Folder {
         }
     }
 
-    /// Whole or not at all, and durable.
+    /// Replaces the file atomically; the change is durable when this returns.
     fn replace(&self, file: &Path, text: &str) -> Result<(), Failure> {
         let temporary = file.with_extension("new");
         let replace = || {
@@ -109,12 +111,12 @@ impl Folder {
         replace().map_err(|error| outcome::io(&self.path, &error))
     }
 
-    /// The number after every generation there ever was here, those set aside included.
+    /// Returns a number above that of every generation in this folder, including those that were set aside.
     pub fn unused_number(&self) -> Result<u64, Failure> {
         Ok(self.entries()?.filter_map(|name| number_of(&name)).max().unwrap_or(0) + 1)
     }
 
-    /// An empty folder for a generation.
+    /// Creates the empty folder of a generation.
     pub fn make(&self, number: u64) -> Result<PathBuf, Failure> {
         let path = self.generation(number);
         let make = || {
@@ -126,21 +128,21 @@ impl Folder {
         Ok(path)
     }
 
-    /// Takes the lock, unless we have it, and ends the build that was under way.
+    /// Takes the lock, unless this process has it, and ends a build that was in progress.
     pub fn lock(&self) -> Result<(), Failure> {
         if self.take_lock()? { self.clear_next() } else { Ok(()) }
     }
 
-    /// Takes the lock, unless we have it. Newly taken, it says which generation was being built.
-    pub fn lock_to_go_on(&self) -> Result<Option<u64>, Failure> {
+    /// Takes the lock, unless this process has it. If it was newly taken, returns the generation that was being built.
+    pub fn lock_and_resume(&self) -> Result<Option<u64>, Failure> {
         if !self.take_lock()? {
             return Ok(None);
         }
-        // a torn one names nothing that could be gone on with
+        // a torn file names no generation whose build could continue
         Ok(self.number_in(NEXT).unwrap_or(None))
     }
 
-    /// False: we have it already.
+    /// Returns false if this process already has the lock.
     fn take_lock(&self) -> Result<bool, Failure> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() {
@@ -157,20 +159,21 @@ impl Folder {
         Ok(true)
     }
 
-    /// Removes generations that are no longer, or never were, served. Only for the holder of the lock.
+    /// Removes all generations but `keep`: those no longer served, or never served. Only the holder of the lock may
+    /// call it.
     pub fn remove_others(&self, keep: &[u64]) {
         let Ok(entries) = self.entries() else { return };
         for name in entries {
             if name.parse().is_ok_and(|number: u64| !keep.contains(&number)) {
-                // left for the next time: an old generation only takes room
+                // the next call tries again: an old generation only takes up space
                 if let Err(error) = fs::remove_dir_all(self.path.join(&name)) {
-                    tracing::warn!(folder = %self.path.display(), generation = name, %error, "old generation is still there");
+                    tracing::warn!(folder = %self.path.display(), generation = name, %error, "could not remove an old generation");
                 }
             }
         }
     }
 
-    /// Renames the served generation, so that a rebuild can start; says where it is now.
+    /// Renames the served generation, so that a rebuild can start, and returns its new path.
     pub fn set_aside(&self) -> Result<Option<PathBuf>, Failure> {
         self.lock()?;
         let current = self.path.join(CURRENT);
@@ -228,7 +231,7 @@ mod tests {
         assert!(aside.ends_with("1.aside") && aside.is_dir());
         assert_eq!((folder.current(), folder.unused_number()), (Ok(None), Ok(2)));
         folder.remove_others(&[2]);
-        assert!(aside.is_dir(), "what was set aside stays for whoever looks into it");
+        assert!(aside.is_dir(), "what was set aside stays, so that the operator can examine it");
     }
 
     #[test]

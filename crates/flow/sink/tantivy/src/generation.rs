@@ -1,4 +1,4 @@
-//! One generation, opened: its files checked, its own fields, its reader.
+//! One opened generation: its checked files, the fields it was built with, and its reader.
 
 use std::{
     fs,
@@ -20,14 +20,15 @@ use tantivy::{
 };
 
 use crate::{
-    directory::{Guarded, Session, is_of_segment},
+    codes,
+    directory::{Session, SessionDirectory, is_of_segment},
     outcome,
     schema::Layout,
 };
 
 const SUSPECT: &str = "suspect";
 
-/// What a commit says of itself.
+/// The payload that each commit stores.
 #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Payload {
     pub install: String,
@@ -39,28 +40,28 @@ pub(crate) struct Generation {
     pub number: u64,
     pub path: PathBuf,
     pub layout: Arc<Layout>,
-    /// For reading; each writer opens its own.
+    /// The index for reading; each writer opens its own.
     pub index: Index,
     pub reader: IndexReader,
     files: MmapDirectory,
-    /// The folder goes with the last one who uses it. Other processes that read it keep what they have opened.
+    /// If set, dropping this value removes the folder. Other processes that read it keep the files they have opened.
     pub is_superseded: AtomicBool,
 }
 
 impl Generation {
-    /// An empty index, durable before this returns.
+    /// Creates an empty index. It is durable when this returns.
     pub fn create(number: u64, path: PathBuf, layout: Arc<Layout>) -> Result<Generation, Failure> {
         let create = || {
             let files = MmapDirectory::open(&path)?;
-            let directory = Guarded::new(files, path.clone(), Session::new());
+            let directory = SessionDirectory::new(files, path.clone(), Session::new());
             Index::create(directory, layout.schema.clone(), IndexSettings::default())
         };
         create().map_err(|error| outcome::writing(&path, &error))?;
         Generation::open(number, path, layout, None)
     }
 
-    /// With its own fields, which need not be those of `wanted`. `checksum_bytes_max`: none = look at nothing but what
-    /// is needed to read.
+    /// Opens a generation with the fields it was built with, which may differ from those of `wanted`.
+    /// `checksum_bytes_max`: `None` = check only the files that are needed for reading.
     pub fn open(
         number: u64,
         path: PathBuf,
@@ -68,7 +69,7 @@ impl Generation {
         checksum_bytes_max: Option<u64>,
     ) -> Result<Generation, Failure> {
         let unreadable = outcome::damaged(&path, "its files cannot be read");
-        // what a damaged file leads to inside Tantivy is not ours to foresee
+        // a damaged file may make Tantivy panic
         catch_unwind(AssertUnwindSafe(move || Generation::try_open(number, path, wanted, checksum_bytes_max)))
             .unwrap_or(Err(unreadable))
     }
@@ -87,12 +88,13 @@ impl Generation {
             return Err(outcome::damaged(&path, "the disk reported an error while it was written"));
         }
         let files = MmapDirectory::open(&path).map_err(|error| failed(error.into()))?;
-        let mut index = Index::open(Guarded::new(files.clone(), path.clone(), Session::new())).map_err(failed)?;
+        let mut index =
+            Index::open(SessionDirectory::new(files.clone(), path.clone(), Session::new())).map_err(failed)?;
         let schema = index.schema();
         let layout = if schema == wanted.schema { Some(wanted) } else { Layout::outdated(&schema).map(Arc::new) };
         let Some(layout) = layout else {
             return Err(Failure::fatal(
-                "index-fields-changed",
+                codes::INDEX_FIELDS_CHANGED,
                 format!(
                     "the index in {} was not built by this program, or by another version of it; rebuild it with `honeyflow reindex`",
                     path.display()
@@ -107,30 +109,30 @@ impl Generation {
         Ok(Generation { number, path, layout, index, reader, files, is_superseded: AtomicBool::new(false) })
     }
 
-    /// For one writer.
+    /// Opens the index for one writer.
     pub fn session(&self, session: Arc<Session>) -> tantivy::Result<Index> {
-        let mut index = Index::open(Guarded::new(self.files.clone(), self.path.clone(), session))?;
+        let mut index = Index::open(SessionDirectory::new(self.files.clone(), self.path.clone(), session))?;
         index.set_tokenizers(self.layout.tokenizers());
         Ok(index)
     }
 
-    /// None where there is no commit of ours.
+    /// Returns the payload of the last commit; `None` if it was not made by this program.
     pub fn payload(&self) -> tantivy::Result<Option<Payload>> {
         Ok(self.index.load_metas()?.payload.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// A sync has failed: what later opens of these files read may not be what was written.
+    /// Marks the generation after a failed sync: these files may not contain what was written.
     pub fn mark_suspect(&self) {
-        // the disk is in trouble already; without the mark a restart would take the index for whole
+        // the disk already has errors; without the mark a restart would take the index for undamaged
         if let Err(error) = fs::write(self.path.join(SUSPECT), b"") {
-            tracing::error!(folder = %self.path.display(), %error, "the suspect index could not be marked");
+            tracing::error!(folder = %self.path.display(), %error, "could not mark the index as suspect");
         }
     }
 
-    /// Removes what a crash has left: files of segments that no commit names. Only for the holder of the lock, without
-    /// an open writer.
+    /// Removes what a crash has left behind: files of segments that no commit names. Only the holder of the lock may
+    /// call it, and only while no writer is open.
     pub fn remove_orphans(&self) -> tantivy::Result<()> {
-        // no reader is between reading meta.json and opening what it names
+        // with this lock, no reader is between reading meta.json and opening the files that it names
         let _lock = self.index.directory().acquire_lock(&META_LOCK)?;
         let segments = self.index.searchable_segment_metas()?;
         let named: Vec<PathBuf> = segments.iter().flat_map(segment_files).collect();
@@ -149,7 +151,7 @@ impl Drop for Generation {
         if self.is_superseded.load(Ordering::Acquire)
             && let Err(error) = fs::remove_dir_all(&self.path)
         {
-            tracing::warn!(folder = %self.path.display(), %error, "an old generation is left for the next start to remove");
+            tracing::warn!(folder = %self.path.display(), %error, "could not remove an old generation: the next start removes it");
         }
     }
 }
@@ -163,8 +165,8 @@ fn segment_files(segment: &SegmentMeta) -> Vec<PathBuf> {
     parts.into_iter().map(|part| segment.relative_path(part)).collect()
 }
 
-/// Compares checksums, as far as the index is not larger than `bytes_max`; that the files are there and end as they
-/// should, always. A file that went away because someone else writes is not damage.
+/// Compares checksums if the index has at most `bytes_max` bytes; otherwise checks only that the files exist and end
+/// correctly. Tries twice: a file that another process removed meanwhile, because it writes, is not damage.
 fn verify(index: &Index, path: &Path, bytes_max: u64) -> Result<(), Failure> {
     for last in [false, true] {
         let segments = index.searchable_segment_metas().map_err(|error| outcome::reading(path, &error))?;

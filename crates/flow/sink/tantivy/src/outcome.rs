@@ -1,4 +1,4 @@
-//! What went wrong in Tantivy, as one of our failure classes.
+//! Turns errors of Tantivy and of the disk into failures with a class and a code.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -8,10 +8,12 @@ use tantivy::{
     directory::error::{LockError, OpenReadError, OpenWriteError},
 };
 
+use crate::codes;
+
 pub(crate) fn locked(folder: &Path) -> Failure {
     let folder = folder.display();
     Failure::fatal(
-        "index-locked",
+        codes::INDEX_LOCKED,
         format!("the index in {folder} has another writer: one process writes to an index, stop the other one first"),
     )
 }
@@ -19,39 +21,43 @@ pub(crate) fn locked(folder: &Path) -> Failure {
 pub(crate) fn damaged(folder: &Path, what: impl std::fmt::Display) -> Failure {
     let folder = folder.display();
     Failure::fatal(
-        "index-damaged",
+        codes::INDEX_DAMAGED,
         format!("the index in {folder} is damaged: {what}; set it aside and rebuild it with `honeyflow reindex`"),
     )
 }
 
-/// A commit whose sync failed may or may not be on the disk, and a second sync would not tell.
+/// The failure after a failed sync: the commit may or may not be on the disk, and a second sync would not show which.
 pub(crate) fn suspect(folder: &Path, what: &io::Error) -> Failure {
     let folder = folder.display();
     Failure::fatal(
-        "index-suspect",
+        codes::INDEX_SUSPECT,
         format!("the disk failed to keep the index in {folder} ({what}); rebuild it with `honeyflow reindex`"),
     )
 }
 
-/// Something outside the index that may pass: a full disk, a folder out of reach.
+/// The failure for a cause outside the index that may pass: a full disk, an unreachable folder.
 pub(crate) fn io(folder: &Path, error: &io::Error) -> Failure {
     let code = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "index-disk-full",
-        _ => "index-io",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => codes::INDEX_DISK_FULL,
+        _ => codes::INDEX_IO,
     };
     Failure::retry(code, format!("the index in {} cannot be written: {error}", folder.display()))
 }
 
-/// While writing: all of it may pass, since an index that opened is whole.
+/// The failure for an error while writing. All of these may pass, since an index that could be opened is undamaged.
 pub(crate) fn writing(folder: &Path, error: &TantivyError) -> Failure {
     match (error, io_cause(error)) {
         (TantivyError::LockFailure(LockError::LockBusy, _), _) => locked(folder),
         (_, Some(cause)) => io(folder, cause),
-        _ => Failure::retry("index-commit", format!("the index in {} took no commit: {error}", folder.display())),
+        _ => Failure::retry(
+            codes::INDEX_COMMIT,
+            format!("the index in {} could not be committed: {error}", folder.display()),
+        ),
     }
 }
 
-/// While opening or reading: what cannot be read is damaged, unless the folder itself is out of reach.
+/// The failure for an error while opening or reading. Files that cannot be read are damaged, unless the folder itself
+/// is unreachable.
 pub(crate) fn reading(folder: &Path, error: &TantivyError) -> Failure {
     match io_cause(error) {
         Some(cause)
@@ -60,7 +66,7 @@ pub(crate) fn reading(folder: &Path, error: &TantivyError) -> Failure {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::NotFound
             ) =>
         {
-            Failure::retry("index-io", format!("the index in {} cannot be read: {cause}", folder.display()))
+            Failure::retry(codes::INDEX_IO, format!("the index in {} cannot be read: {cause}", folder.display()))
         }
         _ => damaged(folder, error),
     }

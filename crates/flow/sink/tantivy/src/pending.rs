@@ -1,7 +1,7 @@
-//! What the sink knows of a key beside the visible index: writes not yet visible, and deletes that the index has
-//! forgotten. Pure; a moment arrives with every call.
+//! What the sink knows about a key in addition to the visible index: writes that are not visible yet, and deletes,
+//! which the index does not remember. Pure: the caller passes the current time.
 //!
-//! Invariant: a key's held stamp only grows, as long as its tombstone is remembered.
+//! Invariant: the stamp held for a key only grows, as long as its tombstone is remembered.
 
 use std::{
     collections::VecDeque,
@@ -11,9 +11,9 @@ use std::{
 use hashbrown::HashMap;
 use honeyflow_event::{Key, Stamp};
 
-/// What is held for a key: its stamp, and the hash of its document, or None where it was deleted.
+/// The state of a key: its stamp, and the hash of its document, or `None` if it was deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct KeyState {
     pub stamp: Stamp,
     pub hash: Option<u64>,
 }
@@ -21,36 +21,37 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Newer,
-    /// The same write once more: nothing is left to do.
-    Again,
+    /// The same write again: there is nothing to do.
+    Repeated,
     Stale {
         stored: Stamp,
     },
 }
 
-/// An equal stamp with other content is no repetition: whoever sent it did not draw a stamp for it.
-pub(crate) fn judge(held: Option<Held>, offered: Held) -> Verdict {
+/// Compares the offered write with what is held. An equal stamp with other content is stale, not a repetition: its
+/// sender did not get a stamp of its own for it.
+pub(crate) fn judge(held: Option<KeyState>, offered: KeyState) -> Verdict {
     match held {
-        Some(held) if held == offered => Verdict::Again,
+        Some(held) if held == offered => Verdict::Repeated,
         Some(held) if held.stamp >= offered.stamp => Verdict::Stale { stored: held.stamp },
         _ => Verdict::Newer,
     }
 }
 
-/// Writes given to the index since the last commit.
+/// The writes given to the index since the last commit.
 #[derive(Default)]
 pub(crate) struct Pending {
-    held: HashMap<Key, Held>,
-    /// Also counts a key written twice.
+    held: HashMap<Key, KeyState>,
+    /// The number of writes; a key that was written twice counts twice.
     writes: usize,
 }
 
 impl Pending {
-    pub fn get(&self, key: &str) -> Option<Held> {
+    pub fn get(&self, key: &str) -> Option<KeyState> {
         self.held.get(key).copied()
     }
 
-    pub fn insert(&mut self, key: Key, held: Held) {
+    pub fn insert(&mut self, key: Key, held: KeyState) {
         self.held.insert(key, held);
         self.writes += 1;
     }
@@ -72,19 +73,19 @@ impl Pending {
         self.writes = 0;
     }
 
-    pub fn drain(&mut self) -> impl Iterator<Item = (Key, Held)> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = (Key, KeyState)> + '_ {
         self.writes = 0;
         self.held.drain()
     }
 }
 
-/// Stamps of committed deletes. The index forgets them; an older write that arrives late must not bring the
-/// document back.
+/// The stamps of committed deletes. The index does not remember them, but an older write that arrives late must not
+/// bring the document back.
 pub(crate) struct Tombstones {
     keep: Duration,
     count_max: usize,
     stamps: HashMap<Key, Stamp>,
-    /// Oldest first; an entry whose stamp is no longer the key's is void.
+    /// The deletes, oldest first. An entry is void if its stamp is no longer the key's stamp.
     order: VecDeque<(Instant, Key, Stamp)>,
 }
 
@@ -93,12 +94,12 @@ impl Tombstones {
         Tombstones { keep, count_max, stamps: HashMap::new(), order: VecDeque::new() }
     }
 
-    pub fn get(&self, key: &str) -> Option<Held> {
-        self.stamps.get(key).map(|stamp| Held { stamp: *stamp, hash: None })
+    pub fn get(&self, key: &str) -> Option<KeyState> {
+        self.stamps.get(key).map(|stamp| KeyState { stamp: *stamp, hash: None })
     }
 
-    /// A committed write.
-    pub fn record(&mut self, now: Instant, key: Key, held: Held) {
+    /// Records a committed write.
+    pub fn record(&mut self, now: Instant, key: Key, held: KeyState) {
         if held.hash.is_some() {
             self.stamps.remove(&key);
         } else {
@@ -107,7 +108,7 @@ impl Tombstones {
         }
     }
 
-    /// Forgets what is too old or too many.
+    /// Forgets tombstones that are too old, and the oldest ones if there are too many.
     pub fn expire(&mut self, now: Instant) {
         while let Some((at, key, stamp)) = self.order.front() {
             let is_void = self.stamps.get(key) != Some(stamp);
@@ -131,12 +132,12 @@ impl Tombstones {
 mod tests {
     use super::*;
 
-    fn put(stamp: u64, hash: u64) -> Held {
-        Held { stamp: Stamp(stamp), hash: Some(hash) }
+    fn put(stamp: u64, hash: u64) -> KeyState {
+        KeyState { stamp: Stamp(stamp), hash: Some(hash) }
     }
 
-    fn delete(stamp: u64) -> Held {
-        Held { stamp: Stamp(stamp), hash: None }
+    fn delete(stamp: u64) -> KeyState {
+        KeyState { stamp: Stamp(stamp), hash: None }
     }
 
     #[test]
@@ -144,10 +145,10 @@ mod tests {
         assert_eq!(judge(None, put(1, 1)), Verdict::Newer);
         assert_eq!(judge(Some(put(1, 1)), put(2, 1)), Verdict::Newer);
         assert_eq!(judge(Some(put(2, 1)), put(1, 1)), Verdict::Stale { stored: Stamp(2) });
-        assert_eq!(judge(Some(put(2, 1)), put(2, 1)), Verdict::Again);
+        assert_eq!(judge(Some(put(2, 1)), put(2, 1)), Verdict::Repeated);
         assert_eq!(judge(Some(put(2, 1)), put(2, 7)), Verdict::Stale { stored: Stamp(2) });
         assert_eq!(judge(Some(delete(2)), put(2, 1)), Verdict::Stale { stored: Stamp(2) });
-        assert_eq!(judge(Some(delete(2)), delete(2)), Verdict::Again);
+        assert_eq!(judge(Some(delete(2)), delete(2)), Verdict::Repeated);
         assert_eq!(judge(Some(put(3, 1)), delete(2)), Verdict::Stale { stored: Stamp(3) });
     }
 

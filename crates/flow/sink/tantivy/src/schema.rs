@@ -1,5 +1,5 @@
-//! The schema: four reserved fields, then those configured. The order is part of it, so that equal configurations
-//! give equal schemas.
+//! The schema of an index: four reserved fields, then the configured ones. Their order is part of the schema, so that
+//! equal configurations give equal schemas.
 
 use tantivy::{
     schema::{
@@ -13,7 +13,7 @@ use tantivy::{
 
 use crate::config::{Field, FieldKind, language};
 
-/// Longer words are noise (encoded data); they are not indexed.
+/// Longer words are not indexed: they are encoded data.
 const WORD_BYTES_MAX: usize = 255;
 
 pub(crate) const KEY: &str = "_key";
@@ -22,7 +22,7 @@ pub(crate) const HASH: &str = "_hash";
 pub(crate) const SOURCE: &str = "_source";
 const RESERVED: [&str; 4] = [KEY, VERSION, HASH, SOURCE];
 
-/// The schema with its fields at hand.
+/// The schema together with its fields.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub schema: Schema,
@@ -30,10 +30,10 @@ pub(crate) struct Layout {
     pub version: Column,
     pub hash: Column,
     pub source: Column,
-    /// In the order of the configuration.
+    /// The configured fields, in the order of the configuration.
     pub fields: Vec<(Field, Column)>,
-    /// These are not the configured fields any more: a value that does not fit one is left out of it, since the
-    /// document is made for the fields of the next generation.
+    /// True if the configuration now has other fields. A value that does not fit a field is then left out of it, since
+    /// the document is made for the fields of the next generation.
     pub outdated: bool,
 }
 
@@ -73,7 +73,8 @@ impl Layout {
         Layout { schema: builder.build(), key, version, hash, source, fields, outdated: false }
     }
 
-    /// Of an index that was built with other fields than are configured now. None: not by a program like this one.
+    /// The layout of an index that was built with other fields than are configured now. `None` = this program cannot
+    /// have built it.
     pub fn outdated(schema: &Schema) -> Option<Layout> {
         let names = schema.fields().map(|(_, entry)| entry);
         let fields = names.filter(|entry| !RESERVED.contains(&entry.name())).map(|entry| {
@@ -95,7 +96,7 @@ impl Layout {
         (layout.schema == *schema).then_some(layout)
     }
 
-    /// Where a word without a field is looked for.
+    /// The fields that a query searches for a word without a field name.
     pub fn default_fields(&self) -> Vec<Column> {
         self.fields
             .iter()
@@ -105,7 +106,7 @@ impl Layout {
     }
 
     pub fn tokenizers(&self) -> TokenizerManager {
-        // has `raw`, and `default`, which the indexing threads ask for even where no field does
+        // contains `raw`, and `default`, which the indexing threads need even if no field uses it
         let manager = TokenizerManager::default();
         for (field, _) in &self.fields {
             if let FieldKind::Text { language } = &field.kind {
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ob_78_an_index_says_itself_which_fields_it_has() {
+    fn ob_78_the_fields_can_be_read_from_the_schema_of_an_index() {
         let text = |language: Option<&str>| FieldKind::Text { language: language.map(str::to_owned) };
         let fields = [
             ("title", text(Some("english"))),

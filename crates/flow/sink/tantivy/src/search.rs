@@ -1,5 +1,5 @@
-//! What people type, as a query. A slip of syntax is read for what was probably meant; a field that does not exist, or
-//! a word where a number belongs, is said.
+//! Parses and runs queries that people type. A syntax error is read as what was probably meant; an unknown field, or a
+//! word in place of a number, is reported.
 
 use honeyflow_runtime::Failure;
 use tantivy::{
@@ -8,9 +8,9 @@ use tantivy::{
     query::{AllQuery, EmptyQuery, Query, QueryParser, QueryParserError},
 };
 
-use crate::schema::Layout;
+use crate::{codes, schema::Layout};
 
-/// The parser recurses and tries again: long or deeply nested text would keep it busy.
+/// The longest query. The parser recurses and backtracks: long or deeply nested text would keep it busy.
 const QUERY_BYTES_MAX: usize = 4 * 1024;
 const NESTING_MAX: usize = 16;
 pub(crate) const HITS_MAX: usize = 10_000;
@@ -48,7 +48,7 @@ pub(crate) fn run(
 }
 
 fn bad(message: String) -> Failure {
-    Failure::reject("bad-query", message)
+    Failure::reject(codes::BAD_QUERY, message)
 }
 
 fn explain(error: &QueryParserError, layout: &Layout) -> String {

@@ -1,4 +1,5 @@
-//! The handle: opens what is served, hands writes to the writers' threads, answers reads from the last commit.
+//! The handle of an index: opens the served generation, sends writes to the writer threads, answers reads from the last
+//! commit.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,10 +13,11 @@ use honeyflow_sink::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
 
 use crate::{
     build::Generations,
+    codes,
     config::{Field, Options, check_fields},
     folder::Folder,
     generation::Generation,
-    opened::blocking,
+    open_generation::blocking,
     outcome,
     schema::Layout,
     search,
@@ -23,7 +25,7 @@ use crate::{
     writer::Counters,
 };
 
-/// How often a reader looks for the served generation again, if it goes away while it is being opened.
+/// How often a reader looks up the served generation again, if it is removed while the reader opens it.
 const REOPENS_MAX: u32 = 5;
 
 pub struct TantivySink {
@@ -34,12 +36,12 @@ pub struct TantivySink {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Write,
-    /// Follows the commits and generations of whoever writes.
+    /// Reads only; follows the commits and generations of the process that writes.
     Read,
 }
 
 impl TantivySink {
-    /// Opens the served generation, or makes the first one. Takes no lock: that comes with the first write.
+    /// Opens the served generation, or creates the first one. Takes no lock: the first write does.
     pub fn open(options: Options) -> Result<TantivySink, Failure> {
         check_fields(&options.fields)?;
         let folder = Arc::new(Folder::new(options.folder.clone()));
@@ -58,7 +60,7 @@ impl TantivySink {
             && payload.install != options.install_id
         {
             return Err(Failure::fatal(
-                "index-foreign",
+                codes::INDEX_FOREIGN,
                 format!(
                     "the index in {} belongs to another database (installation {}, not {}); set it aside and rebuild it",
                     generation.path.display(),
@@ -71,7 +73,7 @@ impl TantivySink {
         Ok(TantivySink { generations, access: Access::Write })
     }
 
-    /// For searching and verifying while a node writes. Every read sees the newest commit.
+    /// Opens the index for searching and verifying while a node writes. Every read sees the newest commit.
     pub fn read_only(folder: impl Into<PathBuf>, fields: Vec<Field>) -> Result<TantivySink, Failure> {
         check_fields(&fields)?;
         let options = Options::new(folder, fields);
@@ -82,8 +84,8 @@ impl TantivySink {
         Ok(TantivySink { generations, access: Access::Read })
     }
 
-    /// Takes the writer's lock now, so that a second process is refused at its start rather than at its first write. A
-    /// build that was interrupted goes on: what is written from now on goes into it too.
+    /// Takes the writer's lock now, so that a second process is refused at its start rather than at its first write.
+    /// Continues a build that was interrupted: from now on, every write goes into it too.
     pub fn lock(&self) -> Result<(), Failure> {
         self.generations.lock()
     }
@@ -93,18 +95,18 @@ impl TantivySink {
         self.generations.served().generation.number
     }
 
-    /// The number of the one that is being built.
+    /// The number of the generation that is being built.
     pub fn building(&self) -> Option<u64> {
         self.generations.next().map(|next| next.generation.number)
     }
 
-    /// Whether the served generation has other fields, or documents made otherwise, than is configured. Of the latter
-    /// only the holder of the lock knows.
+    /// Whether the served generation has other fields than configured, or its documents were made in another way. The
+    /// second is known only to the holder of the lock.
     pub fn is_outdated(&self) -> bool {
         self.generations.is_outdated()
     }
 
-    /// The same, found out by reading alone.
+    /// Answers the same as [`TantivySink::is_outdated`], but only by reading files.
     pub fn looks_outdated(options: &Options) -> Result<bool, Failure> {
         let folder = Folder::new(options.folder.clone());
         let Some(number) = folder.current()? else { return Ok(false) };
@@ -113,20 +115,20 @@ impl TantivySink {
         Ok(generation.layout.outdated || noted.is_some_and(|noted| !noted.is_subset(&options.shape)))
     }
 
-    /// Whether a build is under way, or was interrupted; also where another process has the lock.
+    /// Whether a build is in progress or was interrupted, also if another process has the lock.
     pub fn is_building_at(folder: &Path) -> bool {
         Folder::new(folder.to_owned()).is_building()
     }
 
-    /// Opens the next generation, empty: from now on every write goes into both. What is already there has to be
-    /// written again. Repeated, it says the number of the one that is being built.
+    /// Creates the next generation, which is empty. From now on every write goes into both; the caller has to write the
+    /// existing documents again. If a build is already in progress, returns the number of its generation.
     pub async fn begin(&self) -> Result<u64, Failure> {
         let generations = self.generations.clone();
         blocking(move || generations.begin()).await
     }
 
-    /// Serves the generation that was built, and lets go of the one served so far. Writes that only the old one has
-    /// taken are answered `Retry`.
+    /// Serves the new generation and releases the one served so far. Writes that only the old one has taken are
+    /// answered with `Retry`.
     pub async fn swap(&self) -> Result<(), Failure> {
         self.generations.swap().await
     }
@@ -141,24 +143,24 @@ impl TantivySink {
         self.generations.given_up()
     }
 
-    /// Of the generation that is served.
+    /// The counters of the generation that is served.
     pub fn counters(&self) -> Arc<Counters> {
         self.generations.served().counters.clone()
     }
 
-    /// Commits what is on its way and lets go of the writers' memory and threads.
+    /// Commits the writes in progress and releases the memory and threads of the writers.
     pub async fn close(self) {
         let generations = self.generations.clone();
         blocking(move || generations.stop()).await;
     }
 
-    /// Renames the served generation of a damaged index, so that `open` starts an empty one; says where it is now.
-    /// Refused while someone writes to it. A build that was under way ends.
+    /// Renames the served generation of a damaged index, so that `open` creates an empty one, and returns its new path.
+    /// Refused while another process holds the lock. A build that was in progress ends.
     pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failure> {
         Folder::new(folder.to_owned()).set_aside()
     }
 
-    /// Runs a read on the newest state.
+    /// Runs a read on the newest commit.
     fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Generation) -> Result<T, Failure> + Send + 'static,
@@ -173,7 +175,7 @@ impl TantivySink {
             if folder.current()? == Some(generation.number) && generation.reader.reload().is_ok() {
                 return work(generation);
             }
-            // the generation was swapped, perhaps under our hands
+            // the generation was swapped, perhaps during the reload
             work(&open_current(&folder, &generation.layout)?)
         }))
     }
@@ -181,7 +183,8 @@ impl TantivySink {
 
 impl Drop for TantivySink {
     fn drop(&mut self) {
-        // waited for, so that the next one to open this folder, perhaps at once, finds the lock free
+        // this waits for the threads, so that the next handle on this folder, perhaps opened at once, finds the lock
+        // free
         self.generations.stop();
     }
 }
@@ -196,12 +199,16 @@ fn create_first(folder: &Folder, layout: Arc<Layout>, options: &Options) -> Resu
     Ok(generation)
 }
 
-/// Another process may swap generations at any time, and remove the one that was found.
+/// Opens the served generation. Tries again if another process swaps generations meanwhile and removes the one that
+/// `current` named.
 fn open_current(folder: &Folder, layout: &Arc<Layout>) -> Result<Generation, Failure> {
     let mut tries = 0;
     loop {
         let Some(number) = folder.current()? else {
-            return Err(Failure::fatal("index-missing", format!("there is no index in {}", folder.path().display())));
+            return Err(Failure::fatal(
+                codes::INDEX_MISSING,
+                format!("there is no index in {}", folder.path().display()),
+            ));
         };
         let opened = Generation::open(number, folder.generation(number), layout.clone(), None);
         if opened.is_ok() || tries == REOPENS_MAX || folder.current()? == Some(number) {
@@ -214,7 +221,7 @@ fn open_current(folder: &Folder, layout: &Arc<Layout>) -> Result<Generation, Fai
 impl Sink for TantivySink {
     fn write(&self, writes: Vec<Write>) -> BoxFuture<'static, Vec<Outcome>> {
         if self.access == Access::Read {
-            let failure = Failure::fatal("index-read-only", "this index was opened for reading only");
+            let failure = Failure::fatal(codes::INDEX_READ_ONLY, "this index was opened for reading only");
             return Box::pin(std::future::ready(vec![Outcome::Failed(failure); writes.len()]));
         }
         if writes.is_empty() {

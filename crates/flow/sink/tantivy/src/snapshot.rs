@@ -1,4 +1,4 @@
-//! One committed state of the index: what is held for a key, and everything in the order of keys.
+//! One committed state of the index: looks up the state of a key, and lists all documents in the order of their keys.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,7 +15,7 @@ use tantivy::{
 
 use crate::{
     outcome,
-    pending::Held,
+    pending::KeyState,
     schema::{HASH, Layout, VERSION},
 };
 
@@ -28,7 +28,7 @@ struct Segment {
     keys: Arc<InvertedIndexReader>,
     versions: Column<u64>,
     hashes: Column<u64>,
-    /// The highest stamp in it, deleted documents included.
+    /// The highest stamp in the segment, deleted documents included.
     newest: Stamp,
 }
 
@@ -50,17 +50,17 @@ impl Snapshot {
         Ok(Snapshot { searcher, segments })
     }
 
-    /// The highest stamp of any document: a newer write need not be compared with what is stored.
+    /// The highest stamp of any document: a newer write need not be compared with stored ones.
     pub fn newest(&self) -> Option<Stamp> {
         self.segments.iter().map(|segment| segment.newest).max()
     }
 
-    pub fn find(&self, key: &str) -> tantivy::Result<Option<Held>> {
+    pub fn find(&self, key: &str) -> tantivy::Result<Option<KeyState>> {
         for (ordinal, segment) in self.segments.iter().enumerate() {
             if let Some(term) = segment.keys.terms().get(key)?
                 && let Some(document) = self.alive(ordinal, &term)?
             {
-                return Ok(Some(Held {
+                return Ok(Some(KeyState {
                     stamp: Stamp(segment.versions.first(document).unwrap_or(0)),
                     hash: Some(segment.hashes.first(document).unwrap_or(0)),
                 }));
@@ -79,7 +79,8 @@ impl Snapshot {
         Ok((document != TERMINATED).then_some(document))
     }
 
-    /// Up to `limit` documents after the key `after`, in the order of their keys' bytes; and whether there are more.
+    /// Returns up to `limit` documents after the key `after`, in the order of their keys' bytes, and whether there are
+    /// more.
     pub fn page(&self, after: Option<&str>, limit: usize) -> tantivy::Result<(Vec<DocAddress>, bool)> {
         let mut streams = Vec::with_capacity(self.segments.len());
         for segment in &self.segments {
@@ -91,7 +92,7 @@ impl Snapshot {
             streams.push(stream.advance().then_some(stream));
         }
         let mut addresses = Vec::new();
-        // an updated key is in several segments, alive in one of them
+        // an updated key is in several segments; in one of them its document is not deleted
         while let Some(key) =
             streams.iter().flatten().map(tantivy::termdict::TermStreamer::key).min().map(<[u8]>::to_vec)
         {
@@ -112,7 +113,7 @@ impl Snapshot {
     }
 }
 
-/// The document at `address`, as it was written.
+/// Returns the document at `address`, as it was written.
 pub(crate) fn hit(
     searcher: &Searcher,
     layout: &Layout,

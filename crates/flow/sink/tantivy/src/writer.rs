@@ -3,11 +3,11 @@
 //! ```text
 //! batch ──> judge each write ──> delete + add ──> nothing else on its way, or 8,000 writes, or 100 ms? ──> commit
 //!             │ pending, tombstones, stored                                                                  │
-//!             └ Stale, Again, Rejected                                             reload, answer all of it <┘
+//!             └ Stale, Repeated, Rejected                                          reload, answer all of it <┘
 //! ```
 //!
-//! Invariant: an answer `Done` is given after the commit that contains the write is on the disk and the reader shows
-//! it. A commit that fails takes the writer and everything pending with it.
+//! Invariant: a write is answered `Done` after the commit that contains it is on the disk and the reader shows it. If a
+//! commit fails, the writer is closed and every pending write fails with it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -29,55 +29,56 @@ use tantivy::{
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
+    codes,
     config::Options,
     directory::Session,
-    encode::{Change, Prepared},
+    encode::{Change, PreparedWrite},
     folder::Folder,
     generation::{Generation, Payload},
     outcome,
-    pending::{Held, Pending, Tombstones, Verdict, judge},
+    pending::{KeyState, Pending, Tombstones, Verdict, judge},
     planted,
     snapshot::Snapshot,
 };
 
 const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-/// Above this share of deleted documents a segment is rewritten.
+/// A segment with a larger share of deleted documents is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.4;
-/// Segments up to so many documents count as equally small. With Tantivy's own 10,000 a trickle of changes would rewrite
-/// thousands of documents every few commits.
+/// Segments of up to this number of documents count as equally small. With Tantivy's default of 10,000 a trickle of
+/// changes would rewrite thousands of documents every few commits.
 const SMALL_SEGMENT_MAX: u32 = 500;
 
 pub(crate) enum Job {
     Write {
-        writes: Vec<Prepared>,
+        writes: Vec<PreparedWrite>,
         reply: oneshot::Sender<Vec<Outcome>>,
-        arriving: Arriving,
+        arriving: ArrivingBatch,
     },
-    /// Answered once everything before it is committed.
+    /// Answered after every job before it is committed.
     Flush(oneshot::Sender<Result<(), Failure>>),
     Stop,
 }
 
-/// A batch on its way to the writer: holds its place in the queue, and lets the commit wait for it.
-pub(crate) struct Arriving {
+/// A batch on its way to the writer: it holds its place in the queue, and the commit waits for it.
+pub(crate) struct ArrivingBatch {
     count: Arc<AtomicUsize>,
     pub place: Option<OwnedSemaphorePermit>,
 }
 
-impl Arriving {
-    pub fn new(count: Arc<AtomicUsize>) -> Arriving {
+impl ArrivingBatch {
+    pub fn new(count: Arc<AtomicUsize>) -> ArrivingBatch {
         count.fetch_add(1, Ordering::Relaxed);
-        Arriving { count, place: None }
+        ArrivingBatch { count, place: None }
     }
 }
 
-impl Drop for Arriving {
+impl Drop for ArrivingBatch {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What the sink has done since it was opened.
+/// Counters of the writer's work since the generation was opened.
 #[derive(Default, Debug)]
 pub struct Counters {
     pub writes: AtomicU64,
@@ -113,13 +114,13 @@ impl Writer {
             tombstones,
             unanswered: Vec::new(),
             first_at: None,
-            trouble: None,
+            last_failure: None,
         };
         loop {
             let wait = state.wait(arriving.load(Ordering::Relaxed) > 0);
             match jobs.recv_timeout(wait) {
                 Ok(Job::Write { writes, reply, arriving }) => {
-                    // its documents go into the index now, so the next batch may have its place
+                    // its documents go into the index now, so the next batch may take its place in the queue
                     drop(arriving);
                     state.take(writes, reply);
                 }
@@ -146,36 +147,36 @@ struct State {
     folder: Arc<Folder>,
     options: Options,
     counters: Arc<Counters>,
-    open: Option<Open>,
+    open: Option<OpenWriter>,
     pending: Pending,
     tombstones: Tombstones,
     unanswered: Vec<(Vec<Outcome>, oneshot::Sender<Vec<Outcome>>)>,
     /// When the first of the unanswered batches was taken.
     first_at: Option<Instant>,
-    trouble: Option<Trouble>,
+    last_failure: Option<WriterFailure>,
 }
 
-/// Why there is no writer now.
-struct Trouble {
-    /// None = for good.
+/// Why the writer is closed, and until when writes are refused.
+struct WriterFailure {
+    /// `None` = until a restart.
     until: Option<Instant>,
     tries: u32,
     failure: Failure,
 }
 
-struct Open {
+struct OpenWriter {
     writer: IndexWriter,
     session: Arc<Session>,
     payload: Payload,
-    /// No stored stamp is higher, so a higher one need not be compared. This is what the epoch in the payload would
-    /// tell, to the sequence.
+    /// The highest stored stamp: a write with a higher one need not be compared. The epoch in the payload would say the
+    /// same without the sequence.
     newest: Option<Stamp>,
-    /// Made when the first stored version is asked for after a commit.
+    /// Created when a stored stamp is looked up for the first time after a commit.
     snapshot: Option<Snapshot>,
 }
 
 impl State {
-    /// How long to wait for the next job: not at all if a commit is due.
+    /// How long to wait for the next job: zero if a commit is due.
     fn wait(&self, more_arriving: bool) -> Duration {
         let Some(first_at) = self.first_at else { return self.options.idle_close };
         if !more_arriving || self.pending.writes() >= self.options.commit_writes {
@@ -184,7 +185,7 @@ impl State {
         self.options.commit_interval.saturating_sub(first_at.elapsed())
     }
 
-    fn take(&mut self, writes: Vec<Prepared>, reply: oneshot::Sender<Vec<Outcome>>) {
+    fn take(&mut self, writes: Vec<PreparedWrite>, reply: oneshot::Sender<Vec<Outcome>>) {
         self.counters.writes.fetch_add(writes.len() as u64, Ordering::Relaxed);
         let mut outcomes: Vec<Outcome> = writes
             .iter()
@@ -208,7 +209,7 @@ impl State {
         }
     }
 
-    fn apply(&mut self, writes: Vec<Prepared>, outcomes: &mut [Outcome]) -> Result<(), Failure> {
+    fn apply(&mut self, writes: Vec<PreparedWrite>, outcomes: &mut [Outcome]) -> Result<(), Failure> {
         for (write, outcome) in writes.into_iter().zip(outcomes) {
             if matches!(write.change, Change::Rejected(_)) {
                 continue;
@@ -216,7 +217,7 @@ impl State {
             self.open()?;
             match self.judge(&write)? {
                 (Verdict::Newer, replaces) => self.put(write, replaces)?,
-                (Verdict::Again, _) => {}
+                (Verdict::Repeated, _) => {}
                 (Verdict::Stale { stored }, _) => {
                     self.counters.stale.fetch_add(1, Ordering::Relaxed);
                     *outcome = Outcome::Stale { stored };
@@ -226,9 +227,9 @@ impl State {
         Ok(())
     }
 
-    /// The verdict, and whether the index may hold a document of this key.
-    fn judge(&mut self, write: &Prepared) -> Result<(Verdict, bool), Failure> {
-        let offered = Held { stamp: write.stamp, hash: write.change.hash() };
+    /// Returns the verdict, and whether the index may hold a document of this key.
+    fn judge(&mut self, write: &PreparedWrite) -> Result<(Verdict, bool), Failure> {
+        let offered = KeyState { stamp: write.stamp, hash: write.change.hash() };
         if planted::on("no-version-check") {
             return Ok((Verdict::Newer, true));
         }
@@ -256,9 +257,9 @@ impl State {
         Ok((judge(held, offered), held.is_some()))
     }
 
-    fn put(&mut self, write: Prepared, replaces: bool) -> Result<(), Failure> {
-        let Prepared { key, stamp, change } = write;
-        let held = Held { stamp, hash: change.hash() };
+    fn put(&mut self, write: PreparedWrite, replaces: bool) -> Result<(), Failure> {
+        let PreparedWrite { key, stamp, change } = write;
+        let held = KeyState { stamp, hash: change.hash() };
         let Some(open) = &self.open else { return Err(panicked()) };
         if replaces {
             open.writer.delete_term(Term::from_field_text(self.generation.layout.key, &key));
@@ -277,7 +278,7 @@ impl State {
                 return Err(failure);
             }
             self.counters.commits.fetch_add(1, Ordering::Relaxed);
-            self.trouble = None;
+            self.last_failure = None;
             let now = Instant::now();
             for (key, held) in self.pending.drain() {
                 if !planted::on("no-tombstone") {
@@ -330,7 +331,7 @@ impl State {
         }
     }
 
-    /// Nothing of what is pending has happened; whatever is left of it on the disk, the next writer reads.
+    /// Fails all pending writes and closes the writer. The next writer reads from the disk which of them were stored.
     fn fail(&mut self, failure: Failure) {
         tracing::warn!(code = %failure.code, "index: {failure}");
         self.counters.commits_failed.fetch_add(1, Ordering::Relaxed);
@@ -339,32 +340,32 @@ impl State {
             refuse(outcomes, &failure);
         }
         self.answer();
-        let suspect = failure.code == "index-suspect";
+        let suspect = failure.code == codes::INDEX_SUSPECT;
         if suspect {
             self.generation.mark_suspect();
         }
-        let tries = self.trouble.as_ref().map_or(0, |trouble| trouble.tries + 1);
+        let tries = self.last_failure.as_ref().map_or(0, |last_failure| last_failure.tries + 1);
         let until = (!suspect).then(|| Instant::now() + REOPEN.ceiling(tries));
         self.close();
-        self.trouble = Some(Trouble { until, tries, failure });
+        self.last_failure = Some(WriterFailure { until, tries, failure });
     }
 
     fn refusal(&self) -> Option<Failure> {
-        let trouble = self.trouble.as_ref()?;
-        trouble.until.is_none_or(|until| Instant::now() < until).then(|| trouble.failure.clone())
+        let last_failure = self.last_failure.as_ref()?;
+        last_failure.until.is_none_or(|until| Instant::now() < until).then(|| last_failure.failure.clone())
     }
 
-    /// What the disk said, rather than that a thread has ended.
+    /// Returns the disk's error where there is one: Tantivy's own error may only say that a thread has ended.
     fn explain(&self, error: &TantivyError) -> Failure {
         let path = &self.generation.path;
-        match self.open.as_ref().and_then(|open| open.session.trouble()) {
-            Some(trouble) if trouble.suspect => outcome::suspect(path, &trouble.error),
-            Some(trouble) => outcome::io(path, &trouble.error),
+        match self.open.as_ref().and_then(|open| open.session.disk_error()) {
+            Some(disk) if disk.suspect => outcome::suspect(path, &disk.error),
+            Some(disk) => outcome::io(path, &disk.error),
             None => outcome::writing(path, error),
         }
     }
 
-    /// Opens the writer, unless it is.
+    /// Opens the writer, unless it is open.
     fn open(&mut self) -> Result<(), Failure> {
         if self.open.is_some() {
             return Ok(());
@@ -372,15 +373,15 @@ impl State {
         self.folder.lock()?;
         let generation = &self.generation;
         let session = Session::new();
-        let opened = self.try_open(session.clone()).map_err(|error| match session.trouble() {
-            Some(trouble) => outcome::io(&generation.path, &trouble.error),
+        let opened = self.try_open(session.clone()).map_err(|error| match session.disk_error() {
+            Some(disk) => outcome::io(&generation.path, &disk.error),
             None => outcome::writing(&generation.path, &error),
         });
         self.open = Some(opened?);
         Ok(())
     }
 
-    fn try_open(&self, session: Arc<Session>) -> tantivy::Result<Open> {
+    fn try_open(&self, session: Arc<Session>) -> tantivy::Result<OpenWriter> {
         let generation = &self.generation;
         generation.remove_orphans()?;
         let index = generation.session(session.clone())?;
@@ -399,7 +400,7 @@ impl State {
         let snapshot = Snapshot::new(generation.reader.searcher(), &generation.layout)?;
         let mut payload = generation.payload()?.unwrap_or_default();
         payload.install.clone_from(&self.options.install_id);
-        Ok(Open { writer, session, payload, newest: snapshot.newest(), snapshot: Some(snapshot) })
+        Ok(OpenWriter { writer, session, payload, newest: snapshot.newest(), snapshot: Some(snapshot) })
     }
 
     fn close(&mut self) {
@@ -409,7 +410,7 @@ impl State {
     }
 }
 
-/// A document that is bad stays bad; everything else shares the failure.
+/// Answers all writes with the failure, except documents that were already rejected: they keep their own failure.
 fn refuse(outcomes: &mut [Outcome], failure: &Failure) {
     for outcome in outcomes {
         if !matches!(outcome, Outcome::Failed(Failure { class: Class::Reject, .. })) {
@@ -418,7 +419,7 @@ fn refuse(outcomes: &mut [Outcome], failure: &Failure) {
     }
 }
 
-/// A panic inside Tantivy is a failed commit, not the end of the sink.
+/// Turns a panic inside Tantivy into a failure, so that it fails the commit and does not end the sink.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))
 }
@@ -428,5 +429,5 @@ fn micros(duration: Duration) -> u64 {
 }
 
 fn panicked() -> Failure {
-    Failure::retry("index-writer", "the index writer stopped unexpectedly")
+    Failure::retry(codes::INDEX_WRITER, "the index writer stopped unexpectedly")
 }

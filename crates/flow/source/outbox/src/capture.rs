@@ -1,47 +1,48 @@
-//! Which tables must be captured, and how, so that every change a document could see makes an event.
+//! Which tables must be captured, and how, so that every change of a document's data writes an event.
 
 use honeyflow_event::Priority;
 use honeyflow_store::{CaptureTable, Columns, KeyColumn};
 
 use crate::entity::{Edge, EdgeBy, Entity, FanOutMode};
 
-/// One entry per table, whoever reads it. Every adapter generates its triggers from these, and [`crate::OutboxSource`]
-/// expects rows as they are described here.
+/// Returns one entry per table, even if several entities use it. Every adapter generates its triggers from these, and
+/// [`crate::OutboxSource`] expects rows as they are described here.
 pub fn capture_tables(entities: &[Entity]) -> Vec<CaptureTable> {
-    let mut tables: Vec<Wish> = Vec::new();
+    let mut tables: Vec<TableCapture> = Vec::new();
     for entity in entities {
         for edge in entity.edges.iter().filter(|edge| edge.fan_out != FanOutMode::None) {
-            let wish = wish(&mut tables, &edge.table, key_of(entities, &edge.table));
-            // A shallow edge follows only the link itself: its other columns are nobody's business.
+            let capture = table_capture(&mut tables, &edge.table, key_of(entities, &edge.table));
+            // A shallow edge follows only the link itself: changes of its other columns need no event.
             if edge.fan_out == FanOutMode::All {
-                wish.watch(&edge.columns);
+                capture.watch(&edge.columns);
             }
-            wish.carry(&carried_by(edge, &wish.capture.key));
-            wish.reached_at(entity.priority);
+            capture.carry(&carried_by(edge, &capture.capture.key));
+            capture.reached_at(entity.priority);
         }
-        let wish = wish(&mut tables, &entity.table, key_of(entities, &entity.table));
-        wish.watch(&entity.columns);
-        if !same_columns(&entity.key, &wish.capture.key) {
-            wish.carry(&names(&entity.key));
+        let capture = table_capture(&mut tables, &entity.table, key_of(entities, &entity.table));
+        capture.watch(&entity.columns);
+        if !same_columns(&entity.key, &capture.capture.key) {
+            capture.carry(&names(&entity.key));
         }
-        wish.owned_at(entity.priority);
+        capture.owned_at(entity.priority);
     }
-    tables.into_iter().map(Wish::finish).collect()
+    tables.into_iter().map(TableCapture::finish).collect()
 }
 
-/// The key that a table's rows are written under: that by which statements of edges ask, else that of its entity.
+/// Returns the key that a table's rows are written under: the key that statements of edges use, else that of its
+/// entity.
 pub(crate) fn key_of(entities: &[Entity], table: &str) -> Vec<KeyColumn> {
     let edges = || entities.iter().flat_map(|entity| &entity.edges).filter(|edge| same_table(&edge.table, table));
-    let asked = edges().find(|edge| matches!(edge.by, EdgeBy::Statement(_)) && !edge.table_key.is_empty());
+    let queried = edges().find(|edge| matches!(edge.by, EdgeBy::Statement(_)) && !edge.table_key.is_empty());
     let owner = entities.iter().find(|entity| same_table(&entity.table, table));
     let linked = edges().find(|edge| !edge.table_key.is_empty());
-    let key = asked.map(|edge| &edge.table_key);
+    let key = queried.map(|edge| &edge.table_key);
     let key = key.or(owner.map(|entity| &entity.key)).or(linked.map(|edge| &edge.table_key));
     key.cloned().unwrap_or_default()
 }
 
-/// What an edge needs to find in the payload. A shallow edge by statement takes the key along, since OLD and NEW tell an
-/// update of other columns from a row that came, went or changed its name.
+/// Returns the columns that an edge needs in the payload. A shallow edge by statement needs the key, since OLD and NEW
+/// distinguish an update of other columns from a row that was inserted, deleted or got another key.
 fn carried_by(edge: &Edge, key: &[KeyColumn]) -> Vec<String> {
     match &edge.by {
         EdgeBy::Key(columns) => columns.clone(),
@@ -64,23 +65,24 @@ pub(crate) fn names(key: &[KeyColumn]) -> Vec<String> {
     key.iter().map(|column| column.name.clone()).collect()
 }
 
-struct Wish {
+/// The capture of one table while it is assembled, with the best priority of the entities that own or use the table.
+struct TableCapture {
     capture: CaptureTable,
     owned_at: Option<Priority>,
     reached_at: Option<Priority>,
 }
 
-fn wish<'a>(tables: &'a mut Vec<Wish>, table: &str, key: Vec<KeyColumn>) -> &'a mut Wish {
-    let at = tables.iter().position(|wish| same_table(&wish.capture.table, table)).unwrap_or_else(|| {
+fn table_capture<'a>(tables: &'a mut Vec<TableCapture>, table: &str, key: Vec<KeyColumn>) -> &'a mut TableCapture {
+    let at = tables.iter().position(|capture| same_table(&capture.capture.table, table)).unwrap_or_else(|| {
         let capture =
             CaptureTable { table: table.to_owned(), key, watched: Columns::NONE, carried: Vec::new(), priority: 0 };
-        tables.push(Wish { capture, owned_at: None, reached_at: None });
+        tables.push(TableCapture { capture, owned_at: None, reached_at: None });
         tables.len() - 1
     });
     &mut tables[at]
 }
 
-impl Wish {
+impl TableCapture {
     fn watch(&mut self, columns: &Columns) {
         let watched = std::mem::replace(&mut self.capture.watched, Columns::NONE);
         self.capture.watched = watched.union(columns);
@@ -102,7 +104,7 @@ impl Wish {
         self.reached_at = Some(self.reached_at.map_or(priority, |other| other.min(priority)));
     }
 
-    /// The table's own entity says how urgent its rows are; a table that is only read takes after those it leads to.
+    /// Sets the priority: that of the table's own entity; for a table that has none, that of the entities it leads to.
     fn finish(self) -> CaptureTable {
         let priority = self.owned_at.or(self.reached_at).unwrap_or(honeyflow_event::PRIORITY_DEFAULT);
         CaptureTable { priority, ..self.capture }
@@ -154,7 +156,7 @@ mod tests {
             Entity { priority: 2, ..entity("Author", &["name", "born"], vec![]) },
         ];
         let tables = capture_tables(&entities);
-        let wish = |table: &str, key, watched: &[&str], carried: &[&str], priority| CaptureTable {
+        let expected = |table: &str, key, watched: &[&str], carried: &[&str], priority| CaptureTable {
             table: table.into(),
             key,
             watched: some(watched),
@@ -164,15 +166,15 @@ mod tests {
         assert_eq!(
             tables,
             [
-                wish("author", key(&["id"]), &["name", "born"], &[], 2),
-                wish("book_author", vec![], &["author_id"], &["book_id"], 4),
-                wish("book", key(&["id"]), &["title"], &[], 4),
+                expected("author", key(&["id"]), &["name", "born"], &[], 2),
+                expected("book_author", vec![], &["author_id"], &["book_id"], 4),
+                expected("book", key(&["id"]), &["title"], &[], 4),
             ]
         );
     }
 
     #[test]
-    fn ob_28_shallow_edges_watch_the_link_alone_and_none_nothing() {
+    fn ob_28_a_shallow_edge_watches_only_the_link_and_mode_none_no_column() {
         let shallow = Edge { fan_out: FanOutMode::Shallow, ..by_statement("author", &["name"]) };
         let tables = capture_tables(&[entity("book", &["title"], vec![shallow])]);
         assert_eq!((&tables[0].watched, &tables[0].carried[..]), (&Columns::NONE, &["id".to_owned()][..]));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn ob_6_a_second_entity_with_another_key_finds_it_in_the_payload() {
+    fn ob_6_the_payload_carries_the_key_of_a_second_entity() {
         let by_isbn = Entity { table: "book".into(), key: key(&["isbn"]), ..entity("isbn", &["price"], vec![]) };
         let tables = capture_tables(&[entity("book", &["title"], vec![]), by_isbn]);
         assert_eq!(tables.len(), 1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use honeyflow_event::{Name, Priority};
 use honeyflow_store::{Columns, KeyColumn, Statement};
 
-/// What a document is made of, as far as events are concerned.
+/// The tables and columns that a document is made of, as far as events need them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entity {
     pub name: Name,
@@ -14,15 +14,15 @@ pub struct Entity {
     /// Columns of `table` that the document uses.
     pub columns: Columns,
     pub edges: Vec<Edge>,
-    /// Of the rows that its table's capture writes.
+    /// The priority of the rows that the capture of its table writes.
     pub priority: Priority,
 }
 
-/// The way back from a table to the documents that use it.
+/// A foreign key that leads from a table back to the documents that use it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edge {
     pub table: String,
-    /// Key of `table`. Empty: it has none, and only [`EdgeBy::Key`] can lead on.
+    /// The key of `table`. If empty, the table has none, and only [`EdgeBy::Key`] can be followed.
     pub table_key: Vec<KeyColumn>,
     /// Columns of `table` that the document uses.
     pub columns: Columns,
@@ -32,19 +32,19 @@ pub struct Edge {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EdgeBy {
-    /// Columns of the edge's table that are the entity's key, part by part: OLD and NEW values are captured.
+    /// Columns of the edge's table that contain the entity's key, part by part: OLD and NEW values are captured.
     Key(Vec<String>),
-    /// Keys of the edge's table go in, keys of the entity come out.
+    /// A statement that maps keys of the edge's table to keys of the entity.
     Statement(Arc<Statement>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FanOutMode {
-    /// Every change of a used column leads on.
+    /// Every change of a used column is followed.
     #[default]
     All,
-    /// Only a change of the link: a row that comes or goes, or names another container.
+    /// Only a change of the link is followed: a row that is inserted or deleted, or names another container.
     Shallow,
-    /// Nothing leads on.
+    /// No change is followed.
     None,
 }

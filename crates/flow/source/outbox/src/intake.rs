@@ -1,14 +1,14 @@
-//! What each row leads to. Two passes without I/O around the statements that the shell runs between them: the first
-//! says what has to be asked, the second makes leads of the answers.
+//! Finds what each row leads to, in two passes without I/O. The first collects the edge queries, which the shell then
+//! executes; the second makes leads of the answers.
 //!
 //! | row                                | leads                                               |
 //! |------------------------------------|-----------------------------------------------------|
-//! | of a captured table                | its entities, and the containers its edges reach     |
+//! | of a captured table                | its entities, and the containers that its edges reach |
 //! | with a `root`, or named by entity  | that document alone: its edges were followed before  |
 //! | `message`                          | the entity as named                                 |
 //! | `fan-out`                          | the next page of one edge                           |
-//! | any edge reaches more than a page  | replaced by rows of its own                         |
-//! | some document is another shard's   | replaced by a row for each, which the store puts there |
+//! | an edge reaches more than a page   | replaced by rows for its documents and `fan-out` rows |
+//! | a document is in another shard     | replaced by a row for each, which the store puts there |
 
 use std::sync::Arc;
 
@@ -20,85 +20,85 @@ use honeyflow_store::{NewEvent, Statement};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    fan_out,
+    codes, fan_out,
     payload::Payload,
-    route::{Columns, Route, Routes, To},
+    route::{Columns, EdgeTarget, Route, Routes},
 };
 
-/// The newest payload format that is understood here.
+/// The newest payload format that this crate reads.
 pub(crate) const FORMAT_MAX: u16 = 2;
-/// More containers of one edge than this go through rows.
+/// If an edge has more containers than this, they go through rows.
 pub(crate) const CONTAINERS_MAX: usize = 100;
 
-/// An edge statement to be run for one key.
+/// An edge statement to execute for one key.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct EdgeQuery {
     pub statement: Arc<Statement>,
     pub cause: Key,
 }
 
-/// What the containers' keys are, at most one more than [`CONTAINERS_MAX`].
+/// The containers' keys, at most one more than [`CONTAINERS_MAX`].
 pub(crate) type Answer = Result<Vec<Key>, Failure>;
 
-/// The shard that is polled. Its owner alone works on its documents, so nothing may lead out of it but rows.
+/// The shard that is polled. Only its owner works on its documents, so documents of other shards are reached by rows.
 #[derive(Clone, Copy)]
-pub(crate) struct Here {
+pub(crate) struct PolledShard {
     pub shard: u16,
     pub shards: u16,
 }
 
-impl Here {
-    fn has(self, event: &Event, target: &Target) -> bool {
-        self.shards <= 1 || shard::of(&event.tenant, &target.entity, &target.key, self.shards) == self.shard
+impl PolledShard {
+    fn contains(self, event: &Event, target: &Target) -> bool {
+        self.shards <= 1 || shard::compute(&event.tenant, &target.entity, &target.key, self.shards) == self.shard
     }
 }
 
-/// A row whose leads may hang on answers.
+/// The leads of a row, which may still depend on answers.
 pub(crate) enum Draft {
     Ready(Leads),
-    Asking {
-        /// Known without asking; the first `own` are the row's own documents.
+    NeedsAnswers {
+        /// The targets that are known without a query; the first `own` are the row's own documents.
         targets: SmallVec<[Target; 1]>,
         own: usize,
-        asked: Vec<Asked>,
+        pending: Vec<PendingEdge>,
     },
 }
 
-pub(crate) struct Asked {
-    ask: usize,
+pub(crate) struct PendingEdge {
+    query: usize,
     entity: Name,
-    /// Under which name the rest becomes a `fan-out` row. None: the statement looks one row up.
+    /// The name of the edge in a `fan-out` row. None: the statement looks up one row.
     edge: Option<String>,
 }
 
-/// Everything that one poll asks. Two rows of one key ask once: answers are newer than both.
+/// All edge queries of one poll. Two rows of one key need only one query: its answer is newer than both.
 #[derive(Default)]
-pub(crate) struct Asks {
-    pub list: Vec<Ask>,
-    /// By the statement's address: it is one of a route's, which outlives the poll.
+pub(crate) struct EdgeQueries {
+    pub list: Vec<EdgeQuery>,
+    /// The index of each query, by the statement's address (it belongs to a route, which outlives the poll) and key.
     places: HashMap<(usize, Key), usize>,
 }
 
-struct Followed {
+struct FollowedEdges {
     targets: SmallVec<[Target; 1]>,
-    asked: Vec<Asked>,
+    pending: Vec<PendingEdge>,
 }
 
-impl Asks {
+impl EdgeQueries {
     fn add(&mut self, statement: &Arc<Statement>, cause: &Key) -> usize {
         let list = &mut self.list;
         *self.places.entry((Arc::as_ptr(statement).addr(), Key::clone(cause))).or_insert_with(|| {
-            list.push(Ask { statement: Arc::clone(statement), cause: Key::clone(cause) });
+            list.push(EdgeQuery { statement: Arc::clone(statement), cause: Key::clone(cause) });
             list.len() - 1
         })
     }
 }
 
 impl Routes {
-    pub fn draft(&self, event: &Event, asks: &mut Asks) -> Draft {
+    pub fn draft(&self, event: &Event, queries: &mut EdgeQueries) -> Draft {
         if event.format > FORMAT_MAX {
             return Draft::Ready(Leads::Held(Failure::fatal(
-                "unknown-format",
+                codes::UNKNOWN_FORMAT,
                 format!(
                     "event {} has format {}, this binary reads up to {FORMAT_MAX}; use a newer honeyflow",
                     event.id, event.format
@@ -107,121 +107,129 @@ impl Routes {
         }
         if event.key.len() > key::KEY_BYTES_MAX {
             let why = format!("the key has {} bytes, at most {} are allowed", event.key.len(), key::KEY_BYTES_MAX);
-            return Draft::Ready(Leads::Unreadable(Failure::reject("key-too-long", why)));
+            return Draft::Ready(Leads::Unreadable(Failure::reject(codes::KEY_TOO_LONG, why)));
         }
         match event.kind {
             Kind::Message => Draft::to(&event.entity, &event.key),
-            Kind::Row => self.row(event, asks),
-            Kind::FanOut => self.page(event, asks),
+            Kind::Row => self.row(event, queries),
+            Kind::FanOut => self.page(event, queries),
             Kind::Truncate => Draft::Ready(Leads::Unreadable(Failure::reject(
-                "unknown-kind",
+                codes::UNKNOWN_KIND,
                 "a truncated table cannot be followed here; run `honeyflow verify --repair`",
             ))),
         }
     }
 
-    fn row(&self, event: &Event, asks: &mut Asks) -> Draft {
+    fn row(&self, event: &Event, queries: &mut EdgeQueries) -> Draft {
         if event.root.is_some()
             && let Some(entity) = self.entity(&event.entity)
         {
             return Draft::to(entity, &event.key);
         }
         if let Some(route) = self.table(&event.entity) {
-            return route.draft(event, asks);
+            return route.draft(event, queries);
         }
         match self.entity(&event.entity) {
             Some(entity) => Draft::to(entity, &event.key),
             None => Draft::Ready(Leads::Unreadable(Failure::reject(
-                "unknown-entity",
+                codes::UNKNOWN_ENTITY,
                 format!("`{}` is neither a captured table nor a configured entity", event.entity),
             ))),
         }
     }
 
-    fn page(&self, event: &Event, asks: &mut Asks) -> Draft {
+    fn page(&self, event: &Event, queries: &mut EdgeQueries) -> Draft {
         let position = match fan_out::read(event.payload.as_deref()) {
             Ok(position) => position,
             Err(failure) => return Draft::Ready(Leads::Unreadable(failure)),
         };
-        // A table that nobody reads any more has nothing to lead to.
+        // No entity uses this table any more, so the row leads to nothing.
         let Some(route) = self.table(&event.entity) else { return Draft::Ready(Leads::To(SmallVec::new())) };
-        let way = route.ways.iter().find_map(|way| match &way.to {
-            To::Statement { statement, edge } if *edge == position.edge && *way.entity == *position.entity => {
-                Some((way, statement))
+        let route_edge = route.edges.iter().find_map(|route_edge| match &route_edge.to {
+            EdgeTarget::Statement { statement, edge }
+                if *edge == position.edge && *route_edge.entity == *position.entity =>
+            {
+                Some((route_edge, statement))
             }
             _ => None,
         });
-        match way {
-            Some((way, statement)) => Draft::Ready(Leads::Page(Box::new(Page {
+        match route_edge {
+            Some((route_edge, statement)) => Draft::Ready(Leads::Page(Box::new(Page {
                 root: event.root.unwrap_or(event.id),
-                entity: Name::clone(&way.entity),
+                entity: Name::clone(&route_edge.entity),
                 statement: Arc::clone(statement),
                 causes: vec![Key::clone(&event.key)],
                 after: position.after.map(Into::into),
             }))),
-            // The edge was rewritten meanwhile: all that the cause leads to now, from the start.
-            None => route.draft(&Event { payload: None, ..event.clone() }, asks),
+            // The edge's statement has changed: follow all edges of the cause again, from the start.
+            None => route.draft(&Event { payload: None, ..event.clone() }, queries),
         }
     }
 }
 
 impl Route {
-    fn draft(&self, event: &Event, asks: &mut Asks) -> Draft {
+    fn draft(&self, event: &Event, queries: &mut EdgeQueries) -> Draft {
         let own = self.own.iter().map(|entity| target(entity, &event.key)).collect();
-        if self.ways.is_empty() {
+        if self.edges.is_empty() {
             return Draft::Ready(Leads::To(own));
         }
         let payload = match Payload::parse(event.payload.as_deref()) {
             Ok(payload) => payload,
             Err(failure) => return Draft::Ready(Leads::Unreadable(failure)),
         };
-        let mut followed = Followed { targets: own, asked: Vec::new() };
-        for way in &self.ways {
-            if let Err(failure) = followed.follow(way, event, &payload, asks) {
+        let mut followed = FollowedEdges { targets: own, pending: Vec::new() };
+        for route_edge in &self.edges {
+            if let Err(failure) = followed.follow(route_edge, event, &payload, queries) {
                 return Draft::Ready(Leads::Unreadable(failure));
             }
         }
-        Draft::Asking { targets: followed.targets, own: self.own.len(), asked: followed.asked }
+        Draft::NeedsAnswers { targets: followed.targets, own: self.own.len(), pending: followed.pending }
     }
 }
 
-impl Followed {
+impl FollowedEdges {
     fn follow(
         &mut self,
-        way: &crate::route::Way,
+        route_edge: &crate::route::RouteEdge,
         event: &Event,
         payload: &Payload,
-        asks: &mut Asks,
+        queries: &mut EdgeQueries,
     ) -> Result<(), Failure> {
-        let keys: SmallVec<[Key; 2]> = match &way.columns {
+        let keys: SmallVec<[Key; 2]> = match &route_edge.columns {
             Columns::Key => smallvec![Key::clone(&event.key)],
-            Columns::Payload { columns, in_key, look_up } => match (payload.ends(columns), in_key, look_up) {
-                (Some(ends), ..) if way.shallow && ends.unmoved => return Ok(()),
+            Columns::Payload { columns, in_key, look_up } => match (payload.linked_keys(columns), in_key, look_up) {
+                (Some(ends), ..) if route_edge.shallow && ends.unmoved => return Ok(()),
                 (Some(ends), ..) => ends.keys,
                 (None, Some((places, parts)), _) => {
                     let parts = key::split(&event.key, *parts).ok_or_else(|| bad_key(event))?;
                     let parts: Vec<_> = places.iter().filter_map(|place| parts.get(*place)).collect();
                     smallvec![key::join(&parts).into()]
                 }
-                (None, None, Some(look_up)) if matches!(way.to, To::Container) => {
-                    let ask = asks.add(look_up, &event.key);
-                    self.asked.push(Asked { ask, entity: Name::clone(&way.entity), edge: None });
+                (None, None, Some(look_up)) if matches!(route_edge.to, EdgeTarget::Container) => {
+                    let query = queries.add(look_up, &event.key);
+                    self.pending.push(PendingEdge { query, entity: Name::clone(&route_edge.entity), edge: None });
                     return Ok(());
                 }
                 (None, None, _) => {
                     let table = &event.entity;
                     let columns = columns.join(", ");
                     let why = format!("a row of `{table}` leads on by `{columns}`, which its payload does not have");
-                    return Err(Failure::reject("no-payload", why));
+                    return Err(Failure::reject(codes::NO_PAYLOAD, why));
                 }
             },
         };
-        match &way.to {
-            To::Container => keys.iter().for_each(|key| push(&mut self.targets, target(&way.entity, key))),
-            To::Statement { statement, edge } => {
+        match &route_edge.to {
+            EdgeTarget::Container => {
+                keys.iter().for_each(|key| push(&mut self.targets, target(&route_edge.entity, key)));
+            }
+            EdgeTarget::Statement { statement, edge } => {
                 for cause in keys {
-                    let ask = asks.add(statement, &cause);
-                    self.asked.push(Asked { ask, entity: Name::clone(&way.entity), edge: Some(edge.clone()) });
+                    let query = queries.add(statement, &cause);
+                    self.pending.push(PendingEdge {
+                        query,
+                        entity: Name::clone(&route_edge.entity),
+                        edge: Some(edge.clone()),
+                    });
                 }
             }
         }
@@ -234,19 +242,25 @@ impl Draft {
         Draft::Ready(Leads::To(smallvec![target(entity, key)]))
     }
 
-    /// Makes leads of the answers to `asks`. An error fails the poll: nothing was taken, so nothing is lost.
-    pub fn settle(self, event: &Event, asks: &[Ask], answers: &[Answer], here: Here) -> Result<Leads, Failure> {
-        let (mut targets, own, asked) = match self {
+    /// Makes leads of the answers to `queries`. An error fails the poll: no row was taken, so none is lost.
+    pub fn settle(
+        self,
+        event: &Event,
+        queries: &[EdgeQuery],
+        answers: &[Answer],
+        here: PolledShard,
+    ) -> Result<Leads, Failure> {
+        let (mut targets, own, pending) = match self {
             Draft::Ready(Leads::To(targets)) => {
                 let own = targets.len();
                 (targets, own, Vec::new())
             }
             Draft::Ready(leads) => return Ok(leads),
-            Draft::Asking { targets, own, asked } => (targets, own, asked),
+            Draft::NeedsAnswers { targets, own, pending } => (targets, own, pending),
         };
         let mut fan_outs = Vec::new();
-        for Asked { ask, entity, edge } in asked {
-            let containers = match &answers[ask] {
+        for PendingEdge { query, entity, edge } in pending {
+            let containers = match &answers[query] {
                 Ok(containers) => containers,
                 Err(failure) => match failure.class {
                     Class::Retry | Class::RetryAfter => return Err(failure.clone()),
@@ -256,19 +270,20 @@ impl Draft {
             };
             match edge {
                 Some(edge) if containers.len() > CONTAINERS_MAX => {
-                    fan_outs.push((Key::clone(&asks[ask].cause), fan_out::begin(&entity, &edge)));
+                    fan_outs.push((Key::clone(&queries[query].cause), fan_out::begin(&entity, &edge)));
                 }
                 _ => containers.iter().for_each(|key| push(&mut targets, target(&entity, key))),
             }
         }
-        if fan_outs.is_empty() && targets.iter().all(|target| here.has(event, target)) {
+        if fan_outs.is_empty() && targets.iter().all(|target| here.contains(event, target)) {
             return Ok(Leads::To(targets));
         }
         Ok(Leads::Replace(replacement(event, &targets, own, fan_outs)))
     }
 }
 
-/// Rows in the place of one that leads to more than a page. They bear a root: nobody follows their edges again.
+/// Returns the rows that replace one that leads to more than a page. They have a root: their edges are not followed
+/// again.
 fn replacement(event: &Event, targets: &[Target], own: usize, fan_outs: Vec<(Key, Arc<str>)>) -> Vec<NewEvent> {
     let blank = NewEvent {
         kind: Kind::Row,
@@ -287,7 +302,7 @@ fn replacement(event: &Event, targets: &[Target], own: usize, fan_outs: Vec<(Key
         entity: Name::clone(&target.entity),
         key: Key::clone(&target.key),
         dedupe: if n < own { event.dedupe.clone() } else { None },
-        // Expressions of the document's own runs see what began them; nobody follows it again.
+        // Expressions of the document's own runs see the payload; its edges are not followed again.
         payload: if n < own { event.payload.clone() } else { None },
         ..blank.clone()
     });
@@ -305,7 +320,7 @@ fn target(entity: &Name, key: &Key) -> Target {
     Target { entity: Name::clone(entity), key: Key::clone(key) }
 }
 
-/// Each document once: a row owes it one run, however many ways lead there. There are a few hundred at most.
+/// Adds a target once: a row owes it one run, even if several edges lead to it. There are a few hundred at most.
 fn push(targets: &mut SmallVec<[Target; 1]>, target: Target) {
     if !targets.contains(&target) {
         targets.push(target);
@@ -313,5 +328,5 @@ fn push(targets: &mut SmallVec<[Target; 1]>, target: Target) {
 }
 
 fn bad_key(event: &Event) -> Failure {
-    Failure::reject("bad-key", format!("`{}` is no key of `{}`", event.key, event.entity))
+    Failure::reject(codes::BAD_KEY, format!("`{}` is no key of `{}`", event.key, event.entity))
 }

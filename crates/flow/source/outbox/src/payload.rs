@@ -1,9 +1,11 @@
-//! What a captured row carries: OLD and NEW values of the columns by which edges name their containers.
+//! The payload of a captured row: OLD and NEW values of the columns by which edges name their containers.
 
 use honeyflow_event::{Key, key};
 use honeyflow_runtime::Failure;
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
+
+use crate::codes;
 
 /// `{"old": {…}, "new": {…}}`, either side of which may be missing.
 #[derive(Default)]
@@ -12,19 +14,19 @@ pub(crate) struct Payload {
     new: Option<Map<String, Value>>,
 }
 
-/// Keys that a payload names.
+/// The keys that a payload names.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Ends {
-    /// Those of OLD and NEW, each once; fewer where a part is NULL.
+pub(crate) struct LinkedKeys {
+    /// The keys of OLD and NEW, each once; a key with a NULL part is left out.
     pub keys: SmallVec<[Key; 2]>,
-    /// It was an update that left them as they were.
+    /// The row was updated without a change of these keys.
     pub unmoved: bool,
 }
 
 impl Payload {
     pub fn parse(text: Option<&str>) -> Result<Payload, Failure> {
         let Some(text) = text else { return Ok(Payload::default()) };
-        let unreadable = |why: String| Failure::reject("unreadable-payload", format!("the payload {why}"));
+        let unreadable = |why: String| Failure::reject(codes::UNREADABLE_PAYLOAD, format!("the payload {why}"));
         let value: Value = serde_json::from_str(text).map_err(|error| unreadable(format!("is no JSON: {error}")))?;
         let Value::Object(mut sides) = value else { return Err(unreadable("is no JSON object".to_owned())) };
         let mut side = |name| match sides.remove(name) {
@@ -35,10 +37,11 @@ impl Payload {
         Ok(Payload { old: side("old")?, new: side("new")? })
     }
 
-    /// None: the payload does not have these columns. It may have been written before they were wanted, or by hand.
-    pub fn ends(&self, columns: &[String]) -> Option<Ends> {
-        let old = self.old.as_ref().map(|side| end(side, columns));
-        let new = self.new.as_ref().map(|side| end(side, columns));
+    /// Returns the keys; `None` if the payload lacks these columns. It may have been written before they were captured,
+    /// or by hand.
+    pub fn linked_keys(&self, columns: &[String]) -> Option<LinkedKeys> {
+        let old = self.old.as_ref().map(|side| linked_key(side, columns));
+        let new = self.new.as_ref().map(|side| linked_key(side, columns));
         let unmoved = matches!((&old, &new), (Some(old), Some(new)) if old == new);
         let mut keys = SmallVec::new();
         for end in [old, new].into_iter().flatten() {
@@ -48,12 +51,12 @@ impl Payload {
                 keys.push(key);
             }
         }
-        (self.old.is_some() || self.new.is_some()).then_some(Ends { keys, unmoved })
+        (self.old.is_some() || self.new.is_some()).then_some(LinkedKeys { keys, unmoved })
     }
 }
 
-/// None: a column is not there. Some(None): a part is NULL, so there is no key.
-fn end(side: &Map<String, Value>, columns: &[String]) -> Option<Option<Key>> {
+/// Returns the key on one side; `None` if a column is missing, `Some(None)` if a part is NULL, so that there is no key.
+fn linked_key(side: &Map<String, Value>, columns: &[String]) -> Option<Option<Key>> {
     let mut parts = SmallVec::<[String; 2]>::new();
     let mut whole = true;
     for column in columns {
@@ -81,12 +84,12 @@ mod tests {
 
     fn ends(text: &str, columns: &[&str]) -> Option<(Vec<String>, bool)> {
         let columns: Vec<_> = columns.iter().map(ToString::to_string).collect();
-        let ends = Payload::parse(Some(text)).unwrap().ends(&columns)?;
+        let ends = Payload::parse(Some(text)).unwrap().linked_keys(&columns)?;
         Some((ends.keys.iter().map(ToString::to_string).collect(), ends.unmoved))
     }
 
     #[test]
-    fn ob_8_both_ends_are_found() {
+    fn ob_8_the_old_and_the_new_key_are_found() {
         let named = |keys: &[&str], unmoved| Some((keys.iter().map(ToString::to_string).collect(), unmoved));
         assert_eq!(ends(r#"{"old":{"a":1},"new":{"a":2}}"#, &["a"]), named(&["1", "2"], false));
         assert_eq!(ends(r#"{"old":{"a":1},"new":{"A":1}}"#, &["a"]), named(&["1"], true));
@@ -96,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn ob_8_a_payload_without_the_columns_says_nothing() {
+    fn ob_8_a_payload_without_the_columns_names_no_keys() {
         assert_eq!(ends("{}", &["a"]), None);
         assert_eq!(ends(r#"{"new":{"b":1}}"#, &["a"]), None);
         assert_eq!(ends(r#"{"old":{"a":1},"new":{"b":1}}"#, &["a"]), None);
     }
 
     #[test]
-    fn ob_23_what_is_no_payload_is_rejected() {
+    fn ob_23_an_unreadable_payload_is_rejected() {
         for text in ["", "old.a:text:41", "[]", "1", r#"{"old":1}"#] {
             assert_eq!(Payload::parse(Some(text)).err().map(|failure| failure.code), Some("unreadable-payload".into()));
         }

@@ -1,5 +1,5 @@
-//! Where rows of each table lead: compiled once from the entities, so that a row of a table without edges costs one look
-//! into a map.
+//! What rows of each table lead to: compiled once from the entities, so that a row of a table without edges costs one
+//! map lookup.
 
 use std::sync::Arc;
 
@@ -15,46 +15,46 @@ use crate::{
 };
 
 pub(crate) struct Routes {
-    /// By the name as configured and in lower case.
+    /// The routes by table name, both as configured and in lower case.
     tables: HashMap<String, Arc<Route>>,
     entities: HashMap<String, Name>,
 }
 
-/// What a row of one captured table leads to.
+/// The entities that a row of one captured table leads to.
 #[derive(Default)]
 pub(crate) struct Route {
-    /// Entities whose key is the row's.
+    /// The entities that have the same key as the row.
     pub own: SmallVec<[Name; 1]>,
-    pub ways: Vec<Way>,
+    pub edges: Vec<RouteEdge>,
 }
 
-/// One way on from a row.
-pub(crate) struct Way {
+/// An edge from a row to an entity.
+pub(crate) struct RouteEdge {
     pub entity: Name,
-    /// The columns that name the keys to begin with.
+    /// The columns with the keys that the edge starts from.
     pub columns: Columns,
-    /// An update that leaves those columns alone is not followed.
+    /// An update that does not change those columns is not followed.
     pub shallow: bool,
-    pub to: To,
+    pub to: EdgeTarget,
 }
 
-/// Where the columns that a way begins with are found.
+/// Where the columns that an edge starts from are found.
 pub(crate) enum Columns {
-    /// They are the row's own key.
+    /// They are the key of the row.
     Key,
     Payload {
         columns: Vec<String>,
-        /// For rows without a payload: their places in the row's key of so many parts,
+        /// For rows without a payload: the positions of the columns in the row's key, and the number of its parts,
         in_key: Option<(Vec<usize>, usize)>,
-        /// or else a look at the row as it is now. None: there is no key to look it up by.
+        /// or else a statement that reads the current row. None: there is no key to find it by.
         look_up: Option<Arc<Statement>>,
     },
 }
 
-pub(crate) enum To {
-    /// They are the container's key.
+pub(crate) enum EdgeTarget {
+    /// The columns contain the container's key.
     Container,
-    /// They go into a statement that gives the containers' keys.
+    /// The columns are the input of a statement that returns the containers' keys.
     Statement { statement: Arc<Statement>, edge: String },
 }
 
@@ -69,13 +69,13 @@ impl Routes {
             } else {
                 let columns = in_payload(&entity.table, names(&entity.key), &key);
                 let entity = Name::clone(&entity.name);
-                route.ways.push(Way { entity, columns, shallow: false, to: To::Container });
+                route.edges.push(RouteEdge { entity, columns, shallow: false, to: EdgeTarget::Container });
             }
         }
         for entity in entities {
             for edge in entity.edges.iter().filter(|edge| edge.fan_out != FanOutMode::None) {
                 let key = key_of(entities, &edge.table);
-                self::route(&mut routes, &edge.table).ways.push(way(&entity.name, edge, &key));
+                self::route(&mut routes, &edge.table).edges.push(route_edge(&entity.name, edge, &key));
             }
         }
         let mut tables = HashMap::new();
@@ -106,18 +106,18 @@ fn route<'a>(routes: &'a mut Vec<(String, Route)>, table: &str) -> &'a mut Route
     &mut routes[at].1
 }
 
-fn way(entity: &Name, edge: &Edge, key: &[KeyColumn]) -> Way {
+fn route_edge(entity: &Name, edge: &Edge, key: &[KeyColumn]) -> RouteEdge {
     let shallow = edge.fan_out == FanOutMode::Shallow;
     let (columns, to) = match &edge.by {
-        EdgeBy::Key(columns) => (in_payload(&edge.table, columns.clone(), key), To::Container),
+        EdgeBy::Key(columns) => (in_payload(&edge.table, columns.clone(), key), EdgeTarget::Container),
         EdgeBy::Statement(statement) => {
-            let to = To::Statement { statement: Arc::clone(statement), edge: fan_out::edge_id(statement) };
+            let to = EdgeTarget::Statement { statement: Arc::clone(statement), edge: fan_out::edge_id(statement) };
             let is_key = same_columns(&edge.table_key, key) && !shallow;
             let columns = if is_key { Columns::Key } else { in_payload(&edge.table, names(&edge.table_key), key) };
             (columns, to)
         }
     };
-    Way { entity: Name::clone(entity), columns, shallow, to }
+    RouteEdge { entity: Name::clone(entity), columns, shallow, to }
 }
 
 fn in_payload(table: &str, columns: Vec<String>, key: &[KeyColumn]) -> Columns {
@@ -127,7 +127,7 @@ fn in_payload(table: &str, columns: Vec<String>, key: &[KeyColumn]) -> Columns {
     Columns::Payload { columns, in_key: places.map(|places| (places, key.len())), look_up }
 }
 
-/// The columns of a row as it is now.
+/// Returns a statement that reads the columns of the current row.
 fn look_up(table: &str, columns: &[String], key: &[KeyColumn]) -> Statement {
     let quote = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let selected: Vec<_> = columns.iter().map(|column| format!("t.{}", quote(column))).collect();

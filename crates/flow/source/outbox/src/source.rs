@@ -1,24 +1,25 @@
-//! The shell: one poll of the store, the statements that its rows ask for, and nothing else.
+//! The shell of the outbox source: polls the store once, and executes the edge queries of its rows.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use honeyflow_runtime::Failure;
-use honeyflow_source::{Intake, Source, Taken};
-use honeyflow_store::{Load, Poll, Reply, Request, Store, misplaced, statement::Expand};
+use honeyflow_source::{Intake, Source, TakenEvent};
+use honeyflow_store::{Load, Poll, Reply, Request, Store, mismatched_reply, statement::Expand};
 
 use crate::{
     entity::Entity,
-    intake::{Answer, Ask, Asks, CONTAINERS_MAX, Here},
+    intake::{Answer, CONTAINERS_MAX, EdgeQueries, EdgeQuery, PolledShard},
     route::Routes,
 };
 
-/// Statements under way at a time: enough that the store never waits for us.
-const ASKS_UNDER_WAY_MAX: usize = 8;
-/// An edge statement gives at most [`CONTAINERS_MAX`] keys and one; longer than this it has no index to go by.
-const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Edge queries under way at a time: enough that the store never waits for us.
+const QUERIES_UNDER_WAY_MAX: usize = 8;
+/// The time-out of an edge query. It returns at most [`CONTAINERS_MAX`] + 1 keys; if it takes longer, it lacks an
+/// index.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Events of one outbox, with the documents they lead to.
+/// A source of the events of one outbox, with the documents they lead to.
 #[derive(Clone)]
 pub struct OutboxSource {
     store: Arc<dyn Store>,
@@ -31,25 +32,25 @@ impl OutboxSource {
         OutboxSource { store, routes: Arc::new(Routes::new(entities)), shards: 1 }
     }
 
-    /// Into how many shards the store cuts its events: what leads to a document of another one goes there as a row.
+    /// Sets the number of shards of the store: an event that leads to a document of another shard reaches it by a row.
     #[must_use]
     pub fn sharded(self, shards: u16) -> OutboxSource {
         OutboxSource { shards, ..self }
     }
 
     async fn take(self, request: Poll) -> Result<Intake, Failure> {
-        let here = Here { shard: request.shard, shards: self.shards };
+        let here = PolledShard { shard: request.shard, shards: self.shards };
         let polled = match self.store.call(Request::Poll(request)).await? {
             Reply::Polled(polled) => polled,
-            other => return Err(misplaced(&other)),
+            other => return Err(mismatched_reply(&other)),
         };
-        let mut asks = Asks::default();
-        let drafts: Vec<_> = polled.events.iter().map(|event| self.routes.draft(event, &mut asks)).collect();
-        let answers = self.ask(&asks.list).await;
+        let mut queries = EdgeQueries::default();
+        let drafts: Vec<_> = polled.events.iter().map(|event| self.routes.draft(event, &mut queries)).collect();
+        let answers = self.run_queries(&queries.list).await;
         let newest_from = polled.events.len().saturating_sub(polled.newest);
         let taken = polled.events.into_iter().zip(drafts).enumerate().map(|(n, (event, draft))| {
-            let leads = draft.settle(&event, &asks.list, &answers, here)?;
-            Ok(Taken { event: Arc::new(event), leads, newest: n >= newest_from })
+            let leads = draft.settle(&event, &queries.list, &answers, here)?;
+            Ok(TakenEvent { event: Arc::new(event), leads, newest: n >= newest_from })
         });
         Ok(Intake {
             taken: taken.collect::<Result<_, Failure>>()?,
@@ -62,24 +63,24 @@ impl OutboxSource {
         })
     }
 
-    async fn ask(&self, asks: &[Ask]) -> Vec<Answer> {
-        if asks.is_empty() {
+    async fn run_queries(&self, queries: &[EdgeQuery]) -> Vec<Answer> {
+        if queries.is_empty() {
             return Vec::new();
         }
         let store = Arc::clone(&self.store);
-        let under_way = asks.iter().cloned().map(move |ask| {
+        let under_way = queries.iter().cloned().map(move |query| {
             let load = Load {
-                statement: ask.statement,
-                keys: vec![ask.cause],
+                statement: query.statement,
+                keys: vec![query.cause],
                 expand: Some(Expand { after: None, limit: CONTAINERS_MAX as u32 + 1 }),
-                timeout: ASK_TIMEOUT,
+                timeout: QUERY_TIMEOUT,
             };
             store.call(Request::Load(load)).map(|reply| match reply? {
                 Reply::Keys(keys) => Ok(keys),
-                other => Err(misplaced(&other)),
+                other => Err(mismatched_reply(&other)),
             })
         });
-        stream::iter(under_way).buffered(ASKS_UNDER_WAY_MAX).collect().await
+        stream::iter(under_way).buffered(QUERIES_UNDER_WAY_MAX).collect().await
     }
 }
 

@@ -1,5 +1,7 @@
-//! Control kinds: `sleep`, `event.wait`, `event.emit`. The engine carries them out itself, since they hold no worker and end with a
-//! write of their own; here is only what they may be told.
+//! Control kinds: `sleep`, `event.wait`, `event.emit`. The engine executes them itself, since they hold no worker and
+//! end with their own write; this crate only defines their settings.
+
+pub mod codes;
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ const SLEEP: &[Setting] = &[Setting {
     name: "for",
     required: true,
     value: SettingValue::Duration,
-    doc: "How long; above one second it survives restarts.",
+    doc: "How long to sleep; a sleep above one second survives restarts.",
 }];
 
 const WAIT: &[Setting] = &[
@@ -20,29 +22,29 @@ const WAIT: &[Setting] = &[
         name: "name",
         required: true,
         value: SettingValue::Text,
-        doc: "Of the events waited for: the entity they lead to, or the name a message bears.",
+        doc: "Name of the awaited events: the entity that they lead to, or the name of a message.",
     },
     Setting {
         name: "key",
         required: false,
         value: SettingValue::Expression,
-        doc: "The key they must have, seen from the run; without it and without `match`: the run's own.",
+        doc: "Key of the awaited events, evaluated in the run. Default: the key of the run; with `match` alone any key.",
     },
     Setting {
         name: "match",
         required: false,
         value: SettingValue::Expression,
-        doc: "Whether an event is the one: `.` and `$event` are the event, `$steps` and `$run` those of the waiting run.",
+        doc: "Whether an event matches: `.` and `$event` are the event, `$steps` and `$run` those of the waiting run.",
     },
     Setting {
         name: "on-timeout",
         required: false,
         value: SettingValue::Word(&["fail", "skip"]),
-        doc: "What becomes of the step if no event came within `timeout` (one day): it fails, or is skipped.",
+        doc: "Whether the step fails or is skipped if no event arrives within `timeout` (one day).",
     },
 ];
 
-/// How long a wait takes that does not say.
+/// The time-out of a wait that sets none.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub fn kinds() -> Vec<Kind> {
@@ -62,12 +64,12 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Stands where a step is expected but the engine does the work.
+/// A placeholder step for kinds that the engine executes itself.
 pub struct Inline;
 
 impl Step for Inline {
     fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
-        let failure = Failure::fatal("inline", "control kinds are carried out by the engine itself");
+        let failure = Failure::fatal(codes::INLINE, "control kinds are carried out by the engine itself");
         Box::pin(async move { batch.items.iter().map(|_| Outcome::Failed(failure.clone())).collect() })
     }
 }

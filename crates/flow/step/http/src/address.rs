@@ -1,7 +1,7 @@
-//! Which addresses an HTTP step may connect to. Public ones always; private, loopback, shared and the machine's own
-//! ones only where `allow-networks` names them; link-local and metadata services never.
+//! Which addresses an HTTP step may connect to. Public ones always; private, loopback, shared ones and those of this
+//! machine only if `allow-networks` names them; link-local ones and metadata services never.
 //!
-//! An IPv6 address that wraps an IPv4 one is judged by both, so that no spelling reaches what the plain one may not.
+//! An IPv6 address that contains an IPv4 one is checked as both, so that no spelling reaches a forbidden address.
 
 use std::{
     fmt,
@@ -9,16 +9,16 @@ use std::{
     str::FromStr,
 };
 
-/// Ordered: of two judgements about one address, the stricter holds.
+/// How an address may be reached. The order counts: of two results for one address, the stricter (larger) one holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Reach {
     Public,
-    /// Only where `allow-networks` names it.
+    /// Only if `allow-networks` names it.
     Named,
     Never,
 }
 
-/// A network in CIDR notation; a lone address is a network of one.
+/// A network in CIDR notation; a single address is a network of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
     base: IpAddr,
@@ -35,18 +35,18 @@ pub enum NetworkError {
     Never(String),
 }
 
-/// Why an address was turned down. The hint is for the person who wrote the configuration.
+/// Why an address was refused. The hint is for the person who wrote the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refused {
-    #[error("{0} is private, loopback or reserved: name its network in `allow-networks` if this is meant")]
+pub enum AddressRefusal {
+    #[error("{0} is private, loopback or reserved: name its network in `allow-networks` if this is intended")]
     NotNamed(IpAddr),
-    #[error("{0} is an address of this machine: name it in `allow-networks` if this is meant")]
+    #[error("{0} is an address of this machine: name it in `allow-networks` if this is intended")]
     Own(IpAddr),
     #[error("{0} is link-local, multicast or a metadata service: such addresses are never connected to")]
     Never(IpAddr),
 }
 
-/// The networks that one step may reach beside the public ones.
+/// The networks that one step may reach in addition to the public ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Guard {
     allowed: Vec<Network>,
@@ -57,13 +57,13 @@ impl Guard {
         Guard { allowed }
     }
 
-    /// Whether this address may be connected to, now: the machine's own addresses come and go.
-    pub fn check(&self, address: IpAddr) -> Result<(), Refused> {
+    /// Checks whether the step may connect to this address now: the machine's own addresses change.
+    pub fn check(&self, address: IpAddr) -> Result<(), AddressRefusal> {
         let named = self.allowed.iter().any(|network| network.contains(address));
         match reach(address) {
-            Reach::Never => Err(Refused::Never(address)),
-            Reach::Named if !named => Err(Refused::NotNamed(address)),
-            Reach::Public if !named && is_own(address) => Err(Refused::Own(address)),
+            Reach::Never => Err(AddressRefusal::Never(address)),
+            Reach::Named if !named => Err(AddressRefusal::NotNamed(address)),
+            Reach::Public if !named && is_own(address) => Err(AddressRefusal::Own(address)),
             Reach::Named | Reach::Public => Ok(()),
         }
     }
@@ -97,7 +97,7 @@ impl FromStr for Network {
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
-            // "+8" and "08" are read as numbers, but nobody means them
+            // "+8" would be read as a number, but is no prefix length
             Some(digits) if digits.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse().map_err(|_| wrong())?
             }
@@ -111,7 +111,7 @@ impl FromStr for Network {
         if network.base != address {
             return Err(NetworkError::HostBits(text.to_owned(), network));
         }
-        // a wide network such as 0.0.0.0/0 may hold some of these, and still does not open them
+        // a wide network such as 0.0.0.0/0 may contain some of these, and still does not allow them
         if prefix >= 8 && reach(address) == Reach::Never {
             return Err(NetworkError::Never(text.to_owned()));
         }
@@ -146,7 +146,7 @@ fn reach(address: IpAddr) -> Reach {
 }
 
 fn reach_v4(address: Ipv4Addr) -> Reach {
-    // services of clouds that hand out credentials to whoever asks, outside 169.254.0.0/16
+    // cloud services outside 169.254.0.0/16 that give credentials to any client
     const METADATA: [Ipv4Addr; 3] = [
         Ipv4Addr::new(100, 100, 100, 200), // Alibaba
         Ipv4Addr::new(168, 63, 129, 16),   // Azure
@@ -159,7 +159,7 @@ fn reach_v4(address: Ipv4Addr) -> Reach {
         _ if METADATA.contains(&address) => Reach::Never,
         [10 | 127, ..] | [172, 16..=31, ..] | [192, 168, ..] => Reach::Named,
         [100, 64..=127, ..] => Reach::Named,
-        // protocol assignments, documentation, 6to4 relays, benchmarks: nothing public answers there
+        // protocol assignments, documentation, 6to4 relays, benchmarks: no public server has these addresses
         [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => {
             Reach::Named
         }
@@ -176,26 +176,26 @@ fn reach_v6(address: Ipv6Addr) -> Reach {
     let plain = match segments {
         _ if METADATA.contains(&address) => Reach::Never,
         [0xfe80..=0xfebf | 0xff00..=0xffff, ..] | [0, 0, 0, 0, 0, 0, 0, 0] => Reach::Never,
-        // the prefix by which IPv6-only networks reach public IPv4: as public as what it wraps
+        // the prefix by which IPv6-only networks reach public IPv4: as public as the IPv4 address in it
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => Reach::Public,
         // Teredo, documentation, 6to4
         [0x2001, 0 | 0xdb8, ..] | [0x2002, ..] => Reach::Named,
         [0x2000..=0x3fff, ..] => Reach::Public,
-        // loopback, mapped, compatible, local NAT64, unique local, site-local, and whatever is not given out yet
+        // loopback, mapped, compatible, local NAT64, unique local, site-local, and unassigned ranges
         _ => Reach::Named,
     };
-    wrapped(address).map(reach_v4).fold(plain, Reach::max)
+    embedded_v4(address).map(reach_v4).fold(plain, Reach::max)
 }
 
-/// The IPv4 addresses that some router or kernel may take this one for.
-fn wrapped(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+/// Returns the IPv4 addresses that a router or kernel may read from this address.
+fn embedded_v4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low));
     let last = match [a, b, c, d, e, f] {
-        // mapped, compatible (loopback and unspecified are judged as they are), translated, NAT64
+        // mapped, compatible (loopback and unspecified are checked as IPv6), translated, NAT64
         [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, ..] => Some(v4(g, h)),
         [0, 0, 0, 0, 0, 0] if g != 0 => Some(v4(g, h)),
-        // ISATAP puts it behind a fixed interface id
+        // ISATAP has it after a fixed interface id
         [_, _, _, _, 0 | 0x200, 0x5efe] => Some(v4(g, h)),
         [0x2001, 0, ..] => Some(v4(!g, !h)),
         _ => None,
@@ -204,8 +204,8 @@ fn wrapped(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     last.into_iter().chain(six_to_four)
 }
 
-/// Whether the kernel would answer by itself: asked without sending anything, since a datagram socket that is
-/// connected only looks up the route, and towards an own address the source is that same address.
+/// Whether the address belongs to this machine. It sends nothing: connecting a datagram socket only looks up the route,
+/// and for an own address the source of the route is that same address.
 fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0))
@@ -294,11 +294,11 @@ mod tests {
     fn se_22_address_corpus() {
         for text in NEVER {
             let address: IpAddr = text.parse().unwrap();
-            assert_eq!(everything().check(address), Err(Refused::Never(address)), "{text}");
+            assert_eq!(everything().check(address), Err(AddressRefusal::Never(address)), "{text}");
         }
         for text in NAMED {
             let address: IpAddr = text.parse().unwrap();
-            assert_eq!(Guard::default().check(address), Err(Refused::NotNamed(address)), "{text}");
+            assert_eq!(Guard::default().check(address), Err(AddressRefusal::NotNamed(address)), "{text}");
             assert_eq!(everything().check(address), Ok(()), "{text}");
         }
         for text in PUBLIC {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn se_22_only_the_named_network_opens() {
+    fn se_22_only_the_named_networks_are_allowed() {
         let guard = guard(&["10.1.0.0/16", "fd00:1::/32", "127.0.0.1"]);
         for text in ["10.1.0.0", "10.1.255.255", "::ffff:10.1.2.3", "fd00:1:ffff::9", "127.0.0.1"] {
             assert_eq!(guard.check(text.parse().unwrap()), Ok(()), "{text}");
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn se_22_own_addresses_are_known_without_sending() {
+    fn se_22_own_addresses_are_found_without_sending() {
         assert!(is_own("127.0.0.1".parse().unwrap()));
         assert!(!is_own("192.0.2.1".parse().unwrap()));
     }

@@ -1,5 +1,5 @@
-//! Answers, read in pieces and never beyond their limits: 8 MiB as they come and unpacked, and unpacked not more than
-//! twenty times what came.
+//! Reads the body of an answer in pieces, within limits: 8 MiB both packed and unpacked, and unpacked at most twenty
+//! times the packed size.
 
 use std::io::{self, Write};
 
@@ -10,9 +10,11 @@ use reqwest::{
     header::{self, HeaderValue},
 };
 
+use crate::codes;
+
 pub const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const RATIO_MAX: usize = 20;
-/// Small answers may pack as well as they like: repeated texts reach any ratio, and harm nobody.
+/// Up to this size any ratio is accepted: repeated texts reach high ratios and are harmless.
 const RATIO_FREE_BYTES: usize = 64 * 1024;
 
 pub async fn read(response: &mut Response) -> Result<Vec<u8>, Failure> {
@@ -21,7 +23,7 @@ pub async fn read(response: &mut Response) -> Result<Vec<u8>, Failure> {
     if response.content_length().is_some_and(|length| length > ANSWER_BYTES_MAX as u64) {
         return Err(too_large());
     }
-    while let Some(chunk) = response.chunk().await.map_err(|error| crate::outcome::of_error(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| crate::outcome::error_failure(&error))? {
         body.push(&chunk)?;
     }
     body.finish()
@@ -29,7 +31,7 @@ pub async fn read(response: &mut Response) -> Result<Vec<u8>, Failure> {
 
 enum Body {
     Plain(Vec<u8>),
-    Gzip { packed_bytes: usize, decoder: Box<MultiGzDecoder<Unpacked>> },
+    Gzip { packed_bytes: usize, decoder: Box<MultiGzDecoder<UnpackedBody>> },
 }
 
 impl Body {
@@ -37,11 +39,11 @@ impl Body {
         match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
             None | Some(b"" | b"identity") => Ok(Body::Plain(Vec::new())),
             Some(b"gzip" | b"x-gzip") => {
-                let decoder = Box::new(MultiGzDecoder::new(Unpacked::default()));
+                let decoder = Box::new(MultiGzDecoder::new(UnpackedBody::default()));
                 Ok(Body::Gzip { packed_bytes: 0, decoder })
             }
-            // also twice packed ones: nobody was asked for them
-            Some(_) => Err(broken("it is packed in a way that was not asked for")),
+            // also an answer that is packed twice: it was not requested
+            Some(_) => Err(broken("it has a content encoding that was not requested")),
         }
     }
 
@@ -70,7 +72,7 @@ impl Body {
     fn finish(self) -> Result<Vec<u8>, Failure> {
         match self {
             Body::Plain(bytes) => Ok(bytes),
-            // HEAD, 204: packed in name only
+            // HEAD and 204 have the header, but no body
             Body::Gzip { packed_bytes: 0, .. } => Ok(Vec::new()),
             Body::Gzip { mut decoder, .. } => {
                 decoder.try_finish().map_err(|_| decoder.get_ref().why())?;
@@ -81,13 +83,13 @@ impl Body {
 }
 
 #[derive(Default)]
-struct Unpacked {
+struct UnpackedBody {
     bytes: Vec<u8>,
     bytes_max: usize,
     is_over: bool,
 }
 
-impl Unpacked {
+impl UnpackedBody {
     fn why(&self) -> Failure {
         match (self.is_over, self.bytes_max) {
             (true, ANSWER_BYTES_MAX) => too_large(),
@@ -97,7 +99,7 @@ impl Unpacked {
     }
 }
 
-impl Write for Unpacked {
+impl Write for UnpackedBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + bytes.len() > self.bytes_max {
             self.is_over = true;
@@ -112,13 +114,13 @@ impl Write for Unpacked {
     }
 }
 
-/// What the server did is unknown: the call is repeated under the same idempotency key.
+/// A failure after which it is unknown what the server did: the call is repeated under the same idempotency key.
 pub fn broken(why: &str) -> Failure {
-    Failure::retry("broken-answer", format!("the answer is broken: {why}"))
+    Failure::retry(codes::BROKEN_ANSWER, format!("the answer is broken: {why}"))
 }
 
 fn too_large() -> Failure {
-    Failure::reject("output-too-large", format!("the answer has more than {ANSWER_BYTES_MAX} bytes"))
+    Failure::reject(codes::OUTPUT_TOO_LARGE, format!("the answer has more than {ANSWER_BYTES_MAX} bytes"))
 }
 
 #[cfg(test)]
@@ -139,7 +141,7 @@ mod tests {
         body.finish()
     }
 
-    /// Hardly packable, so that the ratio does not matter.
+    /// Returns bytes that hardly compress, so that the ratio does not matter.
     fn noise(bytes: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         std::iter::repeat_with(|| {
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn f39_the_ratio_is_judged_as_the_answer_comes() {
+    fn f39_the_ratio_is_checked_while_the_answer_arrives() {
         assert_eq!(unpack(&packed(&vec![0; RATIO_FREE_BYTES]), 7).unwrap().len(), RATIO_FREE_BYTES);
         assert_eq!(unpack(&packed(&vec![0; RATIO_FREE_BYTES + 1]), 7).unwrap_err().code, "broken-answer");
         let mut text = noise(16 * 1024);

@@ -1,5 +1,5 @@
-//! The connection side: names are resolved once, every address is checked, and only a checked one is connected to.
-//! No redirect is followed, no proxy is used, every wait has an end.
+//! The HTTP client: a name is resolved once per connection, every address is checked, and the client connects only to a
+//! checked one. It follows no redirect, uses no proxy, and every wait has a time-out.
 
 use std::{
     fmt, io,
@@ -15,20 +15,20 @@ use reqwest::{
 };
 
 use crate::{
-    address::{Guard, Refused},
+    address::{AddressRefusal, Guard},
     config::{Config, Error},
 };
 
-/// A dead peer is noticed within twice this time.
+/// A dead peer is detected within twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// From a name to addresses, which are checked afterwards, each time.
+/// Resolves a name to addresses, which the caller checks each time.
 pub trait Lookup: Send + Sync {
     fn lookup(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 }
 
-/// As the operating system does.
+/// The resolver of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemLookup;
 
@@ -42,9 +42,9 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// None of a name's addresses may be connected to.
+/// None of a name's addresses is allowed.
 #[derive(Clone, Debug)]
-pub struct NoneAllowed(pub Refused);
+pub struct NoneAllowed(pub AddressRefusal);
 
 impl fmt::Display for NoneAllowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +89,7 @@ pub fn build(config: &Config, lookup: Arc<dyn Lookup>) -> Result<reqwest::Client
         .redirect(Policy::none())
         .referer(false)
         .no_proxy()
-        // answers are unpacked by `body`, which sees both sizes
+        // `body` unpacks answers, since it checks both sizes
         .no_gzip()
         .connect_timeout(config.connect_timeout)
         .tcp_keepalive(KEEPALIVE)

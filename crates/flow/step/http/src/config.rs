@@ -1,4 +1,4 @@
-//! What an `http.call` step is told, and what is refused before anything runs.
+//! The configuration of an `http.call` step, and the errors that are reported before it runs.
 
 use std::{fmt, time::Duration};
 
@@ -10,32 +10,32 @@ use reqwest::{
 use serde_json::{Map, Value};
 
 use crate::{
-    address::{Guard, Network, NetworkError, Refused},
+    address::{AddressRefusal, Guard, Network, NetworkError},
     template,
 };
 
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// What counts as an answer, beside its status.
+/// Which bodies are accepted as an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Answer {
-    /// JSON where it is JSON, else text.
+    /// JSON if it is JSON, else text.
     #[default]
     Any,
-    /// Anything else is a broken answer: the page of a proxy, for one.
+    /// Only JSON; another body is a broken answer, for example the page of a proxy.
     Json,
 }
 
-/// Everything but secrets is as it was written; those have been fetched.
+/// The settings as written, except secrets, which have been resolved.
 #[derive(Clone)]
 pub struct Config {
     pub url: String,
     pub method: String,
     pub headers: Vec<(String, String)>,
-    /// Without one, the input is sent where the method has a body.
+    /// The body; if none, the input is sent with methods that have a body.
     pub body: Option<Expression>,
     pub allow_networks: Vec<String>,
-    /// Whether a plain `http:` URL is meant.
+    /// Whether a plain `http:` URL is allowed.
     pub http: bool,
     pub connect_timeout: Duration,
     pub answer: Answer,
@@ -48,12 +48,12 @@ pub enum Error {
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error("the URL's host is refused: {0}")]
-    Address(#[from] Refused),
+    Address(#[from] AddressRefusal),
     #[error("`{0}` is no method: write GET, POST, PUT, PATCH, DELETE or HEAD")]
     Method(String),
     #[error("`headers` has `{name}`: {reason}")]
     Header { name: String, reason: &'static str },
-    #[error("the secret of header `{name}` cannot be had: {reason}")]
+    #[error("cannot read the secret of header `{name}`: {reason}")]
     Secret { name: String, reason: String },
     #[error("`{name}` is not {expected}")]
     Setting { name: &'static str, expected: &'static str },
@@ -64,7 +64,7 @@ pub enum Error {
 }
 
 impl Config {
-    /// With the default of every setting.
+    /// Creates a configuration with the default of every setting.
     pub fn new(url: impl Into<String>) -> Config {
         Config {
             url: url.into(),
@@ -78,7 +78,7 @@ impl Config {
         }
     }
 
-    /// From the settings of a step. `secret` gives what `env:NAME` or `file:path` stands for, or why it cannot.
+    /// Reads the settings of a step. `secret` resolves `env:NAME` or `file:path`, or returns why it cannot.
     pub fn read(
         settings: &Map<String, Value>,
         secret: &dyn Fn(&str) -> Result<String, String>,
@@ -138,7 +138,8 @@ impl Config {
         Ok(Guard::new(networks.collect::<Result<_, _>>()?))
     }
 
-    /// The headers of every request; all but ours are marked so that nothing prints them.
+    /// Returns the headers of every request; the configured ones are marked as sensitive, so that they are never
+    /// printed.
     pub(crate) fn header_map(&self) -> Result<HeaderMap, Error> {
         let mut map = HeaderMap::new();
         map.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.5, */*;q=0.1"));
@@ -161,7 +162,7 @@ impl Config {
     }
 }
 
-/// Header values stay out of logs and panics.
+/// Debug output without header values, so that they do not appear in logs and panics.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
@@ -183,12 +184,12 @@ fn text<'a>(settings: &'a Map<String, Value>, name: &'static str) -> Result<Opti
     value.as_str().map(Some).ok_or(Error::Setting { name, expected: "a text" })
 }
 
-/// `application/xml` as it is; `env:TOKEN` and `Bearer env:TOKEN` with the secret put in.
+/// Returns `application/xml` unchanged; resolves the secret in `env:TOKEN` and `Bearer env:TOKEN`.
 fn header_text(name: &str, written: &str, secret: &dyn Fn(&str) -> Result<String, String>) -> Result<String, Error> {
     let (before, last) = written.rsplit_once(' ').map_or(("", written), |(before, last)| (before, last));
     if last.starts_with("env:") || last.starts_with("file:") {
         let fetched = secret(last).map_err(|reason| Error::Secret { name: name.to_owned(), reason })?;
-        // files end in a line break that nobody means
+        // the line break at the end of a file is no part of the secret
         let fetched = fetched.trim_end_matches(['\r', '\n']);
         return Ok(if before.is_empty() { fetched.to_owned() } else { format!("{before} {fetched}") });
     }
@@ -206,7 +207,7 @@ fn is_secret(name: &str) -> bool {
         .any(|word| name.contains(word))
 }
 
-/// Framing, routing and decoding are the client's; the other two are the step's promise.
+/// Headers that cannot be configured: the client sets those for framing, routing and decoding, the step the last two.
 fn is_ours(name: &str) -> bool {
     const OURS: &[&str] = &[
         "host",

@@ -1,15 +1,18 @@
-//! Event data on its way into a URL: whatever it holds, it stays one path segment or one query value.
+//! Encodes event data for a URL, so that any value stays one path segment or one query value.
 
 use std::fmt::Write;
 
 use honeyflow_runtime::Failure;
 use serde_json::Value;
 
-/// A path segment must say something: `/book/` is often another resource than `/book/7`, sometimes all of them.
+use crate::codes;
+
+/// Appends a path segment. It must not be empty: `/book/` is often another resource than `/book/7`, sometimes all
+/// books.
 pub fn segment(value: &Value, into: &mut String) -> Result<(), Failure> {
     let refuse = |what: &str| {
         Err(Failure::reject(
-            "bad-url-value",
+            codes::BAD_URL_VALUE,
             format!("a placeholder in the path gave {what}, which is no path segment"),
         ))
     };
@@ -33,7 +36,7 @@ pub fn segment(value: &Value, into: &mut String) -> Result<(), Failure> {
     }
 }
 
-/// Null is the empty value; arrays and objects are their JSON text.
+/// Appends a query value. Null is the empty value; arrays and objects are their JSON text.
 pub fn query_value(value: &Value, into: &mut String) {
     match value {
         Value::Null => {}
@@ -42,7 +45,7 @@ pub fn query_value(value: &Value, into: &mut String) {
     }
 }
 
-/// Everything but the unreserved characters of RFC 3986, byte by byte.
+/// Percent-encodes all bytes except the unreserved characters of RFC 3986.
 fn percent(text: &str, into: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -54,7 +57,7 @@ fn percent(text: &str, into: &mut String) {
     }
 }
 
-/// Whether a segment of a URL means "here" or "above", in any spelling that parsers know.
+/// Whether a segment of a URL is `.` or `..`, in any spelling that parsers accept.
 pub fn is_dots(segment: &str) -> bool {
     let mut rest = segment;
     let mut dots = 0;

@@ -1,4 +1,4 @@
-//! What an `http.call` step may be told.
+//! The settings of an `http.call` step.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ const SETTINGS: &[Setting] = &[
         name: "url",
         required: true,
         value: SettingValue::Template,
-        doc: "where to call; `{expression}` may stand in path segments and query values, as in https://api/book/{.id}",
+        doc: "the URL to call; path segments and query values may contain `{expression}`, as in https://api/book/{.id}",
     },
     setting("method", SettingValue::Text, "GET, POST (the default), PUT, PATCH, DELETE or HEAD"),
     setting(
         "headers",
         SettingValue::Table,
-        "sent with each call; secrets as `env:NAME`, `file:path` or `Bearer env:NAME`",
+        "headers of each call; secrets as `env:NAME`, `file:path` or `Bearer env:NAME`",
     ),
-    setting("body", SettingValue::Expression, "what is sent as JSON; the input, unless said otherwise"),
+    setting("body", SettingValue::Expression, "the JSON body of the call; default: the input"),
     setting(
         "answer",
         SettingValue::Text,
-        "\"json\": anything else is a broken answer; \"any\" (the default): text is fine too",
+        "\"json\": only JSON is accepted; \"any\" (the default): text is accepted too",
     ),
-    setting("http", SettingValue::Boolean, "true where a plain http URL is meant"),
+    setting("http", SettingValue::Boolean, "true allows a plain http URL"),
     setting(
         "allow-networks",
         SettingValue::List,
-        "private or loopback networks that may be called, as \"10.1.0.0/16\"",
+        "private or loopback networks that may be called, such as \"10.1.0.0/16\"",
     ),
-    setting("connect-timeout", SettingValue::Duration, "how long a connection may take (5s)"),
+    setting("connect-timeout", SettingValue::Duration, "time limit for opening a connection (5s)"),
 ];
 
-/// The entry of the catalogue.
+/// Returns the entry of the catalogue.
 pub fn kind() -> Kind {
     Kind {
         name: "http.call",

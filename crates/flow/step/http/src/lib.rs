@@ -1,12 +1,13 @@
-//! `http.call`: one request per item. Data never decides who is called: scheme, host and port stand in the
-//! configuration, and a name is connected to only at addresses that were checked.
+//! `http.call`: one request per item. Event data never decides which server is called: scheme, host and port are fixed
+//! in the configuration, and the step connects only to addresses that were checked.
 //!
-//! Every call carries `Idempotency-Key`, the same over attempts and owners, and `Honeyflow-Version`, the stamp. What the
-//! server did is known from a whole answer only; without one the call is repeated under the same key.
+//! Every call carries `Idempotency-Key`, the same for all attempts and owners, and `Honeyflow-Version`, the stamp. Only
+//! a complete answer proves what the server did; without one the call is repeated under the same key.
 
 mod address;
 mod body;
 mod client;
+pub mod codes;
 mod config;
 mod encode;
 mod kind;
@@ -20,7 +21,7 @@ use std::{
 };
 
 use address::Guard;
-pub use address::{Network, NetworkError, Refused};
+pub use address::{AddressRefusal, Network, NetworkError};
 pub use client::{Lookup, SystemLookup};
 pub use config::{Answer, Config, Error};
 use futures_util::{StreamExt, future::BoxFuture, stream};
@@ -35,14 +36,14 @@ use serde_json::Value;
 pub use template::Error as UrlError;
 use template::Template;
 
-/// Calls of one batch under way at once.
+/// The most calls of one batch under way at once.
 pub const CALLS_MAX: usize = 16;
-/// Of a request's body.
+/// The largest request body.
 pub const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Rendering URL and body, of the whole batch.
+/// The time limit for rendering the URLs and bodies of a whole batch.
 const RENDER_TIMEOUT_MAX: Duration = Duration::from_secs(5);
-/// Above it, an answer is read on a thread for such work.
+/// A larger answer is parsed on a blocking thread.
 const PARSE_INLINE_BYTES_MAX: usize = 256 * 1024;
 
 pub struct HttpStep {
@@ -51,7 +52,7 @@ pub struct HttpStep {
     caller: Arc<Caller>,
 }
 
-/// What an item has become.
+/// The request made of an item.
 struct Request {
     url: Url,
     body: Option<Vec<u8>>,
@@ -62,7 +63,7 @@ struct Caller {
     method: Method,
     answer: Answer,
     guard: Guard,
-    /// Where the URL names an address: no resolver is asked then.
+    /// The address, if the URL names one instead of a host: then there is no lookup.
     address: Option<IpAddr>,
 }
 
@@ -71,12 +72,12 @@ impl HttpStep {
         HttpStep::with_lookup(config, Arc::new(SystemLookup))
     }
 
-    /// With another way from names to addresses; what it finds is checked all the same.
+    /// Creates a step with another resolver; the addresses that it finds are checked too.
     pub fn with_lookup(config: &Config, lookup: Arc<dyn Lookup>) -> Result<HttpStep, Error> {
         HttpStep::on(Arc::new(Pool::new(1)), config, lookup)
     }
 
-    /// Evaluates its expressions on threads that it shares with other steps.
+    /// Creates a step that evaluates its expressions on threads shared with other steps.
     pub fn on(pool: Arc<Pool>, config: &Config, lookup: Arc<dyn Lookup>) -> Result<HttpStep, Error> {
         let template = Template::parse(&config.url, config.http)?;
         let (method, guard) = (config.method()?, config.guard()?);
@@ -100,10 +101,10 @@ impl Step for HttpStep {
         let (evaluator, caller, render) =
             (Arc::clone(&self.evaluator), Arc::clone(&self.caller), Arc::clone(&self.render));
         Box::pin(async move {
-            // the answers must be there before the batch's own time is over
+            // the outcomes must be ready before the batch's own time is over
             let timeout = if batch.timeout.is_zero() { kind().timeout } else { batch.timeout };
             let deadline = Instant::now() + timeout * 19 / 20;
-            if let Some(failure) = caller.refused() {
+            if let Some(failure) = caller.refusal() {
                 return vec![Outcome::Failed(failure); batch.items.len()];
             }
             let batch = Arc::new(batch);
@@ -111,7 +112,7 @@ impl Step for HttpStep {
             let requests = evaluator.run(Arc::clone(&batch), render_timeout, render).await;
             let mut outcomes = vec![Outcome::Failed(outcome::timed_out()); batch.items.len()];
             let (caller, batch) = (&caller, &batch);
-            // in the order in which they end: a slow one holds up only itself
+            // in the order in which they end: a slow call delays no other
             let mut calls = stream::iter(requests.into_iter().enumerate())
                 .map(|(index, request)| async move {
                     let called = match request {
@@ -130,15 +131,15 @@ impl Step for HttpStep {
 }
 
 impl Caller {
-    /// Addresses of this machine come and go, so one that is named outright is judged for each batch.
-    fn refused(&self) -> Option<Failure> {
+    /// The addresses of this machine change, so an address in the URL is checked for each batch.
+    fn refusal(&self) -> Option<Failure> {
         let refused = self.guard.check(self.address?).err()?;
-        Some(Failure::retry("address-refused", refused.to_string()))
+        Some(Failure::retry(codes::ADDRESS_REFUSED, refused.to_string()))
     }
 
     async fn call(&self, request: Request, batch: &Batch, item: &Item, deadline: Instant) -> Result<Document, Failure> {
         if Instant::now() >= deadline {
-            return Err(Failure::retry("not-reached", "the batch's time was over before this call began"));
+            return Err(Failure::retry(codes::NOT_REACHED, "the batch's time was over before this call began"));
         }
         let sent = self.send(request, batch, item);
         tokio::time::timeout_at(deadline.into(), sent).await.unwrap_or_else(|_| Err(outcome::timed_out()))
@@ -153,8 +154,8 @@ impl Caller {
         if let Some(body) = request.body {
             builder = builder.body(body);
         }
-        let mut response = builder.send().await.map_err(|error| outcome::of_error(&error))?;
-        if let Some(failure) = outcome::of_status(response.status(), response.headers()) {
+        let mut response = builder.send().await.map_err(|error| outcome::error_failure(&error))?;
+        if let Some(failure) = outcome::status_failure(response.status(), response.headers()) {
             return Err(failure);
         }
         let content_type = response.headers().get(header::CONTENT_TYPE);
@@ -162,9 +163,9 @@ impl Caller {
         let body = body::read(&mut response).await?;
         let answer = self.answer;
         if body.len() <= PARSE_INLINE_BYTES_MAX {
-            return outcome::of_body(content_type.as_deref(), body, answer);
+            return outcome::body_output(content_type.as_deref(), body, answer);
         }
-        tokio::task::spawn_blocking(move || outcome::of_body(content_type.as_deref(), body, answer))
+        tokio::task::spawn_blocking(move || outcome::body_output(content_type.as_deref(), body, answer))
             .await
             .unwrap_or_else(|_| Err(body::broken("it cannot be read")))
     }
@@ -175,7 +176,7 @@ fn render(template: Template, body: Option<Expression>, method: &Method) -> Work
     let mut expressions: Vec<Expression> = template.expressions().cloned().collect();
     expressions.extend(body.clone());
     Arc::new(move |item| {
-        let variables = variables::of(item, &expressions);
+        let variables = variables::for_item(item, &expressions);
         let input = item.input.as_deref().unwrap_or(&Value::Null);
         let url = template.render(input, &variables)?;
         let body = match &body {
@@ -188,10 +189,13 @@ fn render(template: Template, body: Option<Expression>, method: &Method) -> Work
 }
 
 fn json(value: &Value) -> Result<Vec<u8>, Failure> {
-    let bytes =
-        serde_json::to_vec(value).map_err(|_| Failure::reject("bad-request", "the body cannot be written as JSON"))?;
+    let bytes = serde_json::to_vec(value)
+        .map_err(|_| Failure::reject(codes::BAD_REQUEST, "the body cannot be written as JSON"))?;
     if bytes.len() > REQUEST_BYTES_MAX {
-        return Err(Failure::reject("request-too-large", format!("the body has more than {REQUEST_BYTES_MAX} bytes")));
+        return Err(Failure::reject(
+            codes::REQUEST_TOO_LARGE,
+            format!("the body has more than {REQUEST_BYTES_MAX} bytes"),
+        ));
     }
     Ok(bytes)
 }

@@ -1,5 +1,5 @@
-//! From an answer, or the lack of one, to an outcome. No text from the URL, the headers or the answer gets into a
-//! message: any of them may hold what only the two ends should know.
+//! Turns an answer, or its absence, into an outcome. No text from the URL, the headers or the answer goes into a
+//! message: any of them may contain a secret of the two ends.
 
 use std::{error::Error as _, time::Duration, time::SystemTime};
 
@@ -11,68 +11,71 @@ use reqwest::{
 };
 use serde_json::Value;
 
-use crate::{body::broken, client::NoneAllowed, config::Answer};
+use crate::{body::broken, client::NoneAllowed, codes, config::Answer};
 
-/// For a 429 that does not say.
+/// The wait after a 429 without `Retry-After`.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
-/// "At once" would be a loop.
+/// A shorter wait would be a busy loop.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-/// A server may not stop a workflow for good.
+/// A server cannot stop a workflow for longer.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 const NESTING_MAX: usize = 64;
 const MEMBERS_MAX: usize = 100_000;
 
-/// The failure that a status stands for; none for 2xx.
-pub fn of_status(status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
+/// Returns the failure of a status; none for 2xx.
+pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
     if status.is_success() {
         return None;
     }
     let said = format!("the server answered {}", status.as_u16());
     if let Some(after) = wanted_wait(headers) {
-        return Some(Failure::retry_after(after, "told-to-wait", said));
+        return Some(Failure::retry_after(after, codes::TOLD_TO_WAIT, said));
     }
     Some(match status.as_u16() {
-        429 => Failure::retry_after(RETRY_AFTER_DEFAULT, "told-to-wait", said),
-        401 | 403 => Failure::retry("refused", format!("{said}: check the step's credentials")),
-        408 | 425 | 500..=599 => Failure::retry("server-error", said),
-        300..=399 => Failure::reject("redirected", format!("{said}: redirects are not followed, write the final URL")),
-        _ => Failure::reject("rejected", said),
+        429 => Failure::retry_after(RETRY_AFTER_DEFAULT, codes::TOLD_TO_WAIT, said),
+        401 | 403 => Failure::retry(codes::REFUSED, format!("{said}: check the step's credentials")),
+        408 | 425 | 500..=599 => Failure::retry(codes::SERVER_ERROR, said),
+        300..=399 => {
+            Failure::reject(codes::REDIRECTED, format!("{said}: redirects are not followed, write the final URL"))
+        }
+        _ => Failure::reject(codes::REJECTED, said),
     })
 }
 
-/// The wait that the server asks for, within reason.
+/// Returns the wait that the server asks for, from 1 s to one day.
 fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok();
     let wait = retry_after::read(text(header::RETRY_AFTER)?, text(header::DATE), SystemTime::now())?;
     Some(wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX))
 }
 
-/// No answer, or only a part of one: whether the server acted is unknown, so the call is repeated.
-pub fn of_error(error: &reqwest::Error) -> Failure {
+/// Returns the failure of a call without a complete answer: whether the server acted is unknown, so it is repeated.
+pub fn error_failure(error: &reqwest::Error) -> Failure {
     let mut cause = error.source();
     while let Some(inner) = cause {
         if let Some(NoneAllowed(refused)) = inner.downcast_ref() {
-            return Failure::retry("address-refused", refused.to_string());
+            return Failure::retry(codes::ADDRESS_REFUSED, refused.to_string());
         }
         cause = inner.source();
     }
     if error.is_timeout() {
         timed_out()
     } else if error.is_connect() {
-        Failure::retry("unreachable", format!("the server cannot be reached: {}", innermost(error)))
+        Failure::retry(codes::UNREACHABLE, format!("the server cannot be reached: {}", innermost(error)))
     } else if error.is_builder() {
-        Failure::reject("bad-request", "no request can be made of this item")
+        Failure::reject(codes::BAD_REQUEST, "no request can be made of this item")
     } else {
         broken(&innermost(error))
     }
 }
 
 pub fn timed_out() -> Failure {
-    Failure::retry("timeout", "there was no whole answer in time")
+    Failure::retry(codes::TIMEOUT, "there was no complete answer in time")
 }
 
-/// Operating system, TLS and protocol say what is wrong without saying whom it concerns; the layers above add the URL.
+/// Returns the text of the innermost cause: the operating system, TLS and the protocol do not name the URL, the outer
+/// layers do.
 fn innermost(error: &reqwest::Error) -> String {
     let mut cause = error.source();
     let mut text = None;
@@ -83,18 +86,18 @@ fn innermost(error: &reqwest::Error) -> String {
     text.unwrap_or_else(|| "no cause is given".to_owned())
 }
 
-/// The output that a 2xx answer gives.
-pub fn of_body(content_type: Option<&str>, body: Vec<u8>, answer: Answer) -> Result<Document, Failure> {
+/// Returns the output of a 2xx answer.
+pub fn body_output(content_type: Option<&str>, body: Vec<u8>, answer: Answer) -> Result<Document, Failure> {
     if body.is_empty() {
         return Ok(None);
     }
     let media_type =
         content_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim().to_ascii_lowercase();
     let is_said_json = media_type == "application/json" || media_type.ends_with("+json");
-    // a text that happens to be a number stays a text
+    // a text that looks like a number stays a text
     let may_be_json = media_type.is_empty() || matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
     if is_said_json || may_be_json || answer == Answer::Json {
-        bounded(&body)?;
+        check_bounds(&body)?;
         match serde_json::from_slice::<Value>(&body) {
             Ok(value) => return Ok((!value.is_null()).then(|| value.into())),
             Err(_) if is_said_json || answer == Answer::Json => return Err(broken("it is not JSON")),
@@ -102,12 +105,12 @@ pub fn of_body(content_type: Option<&str>, body: Vec<u8>, answer: Answer) -> Res
         }
     }
     let text = String::from_utf8(body)
-        .map_err(|_| Failure::reject("not-text", "the answer is neither JSON nor text in UTF-8"))?;
+        .map_err(|_| Failure::reject(codes::NOT_TEXT, "the answer is neither JSON nor text in UTF-8"))?;
     Ok(Some(Value::String(text).into()))
 }
 
-/// Judged on the text, before anything is built from it: a few bytes of JSON can become many of memory.
-fn bounded(json: &[u8]) -> Result<(), Failure> {
+/// Checks the limits on the text, before values are built from it: a few bytes of JSON can become many bytes of memory.
+fn check_bounds(json: &[u8]) -> Result<(), Failure> {
     let (mut depth, mut members, mut in_string, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in json {
         match byte {
@@ -125,7 +128,7 @@ fn bounded(json: &[u8]) -> Result<(), Failure> {
         }
         if depth > NESTING_MAX || members > MEMBERS_MAX {
             return Err(Failure::reject(
-                "output-too-large",
+                codes::OUTPUT_TOO_LARGE,
                 format!("the answer has more than {MEMBERS_MAX} members or nests deeper than {NESTING_MAX}"),
             ));
         }
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn wf_29_every_status_has_its_class() {
         let class = |status: u16| {
-            of_status(StatusCode::from_u16(status).unwrap(), &HeaderMap::new()).map(|failure| failure.class)
+            status_failure(StatusCode::from_u16(status).unwrap(), &HeaderMap::new()).map(|failure| failure.class)
         };
         for status in 100..1000 {
             let expected = match status {
@@ -158,16 +161,16 @@ mod tests {
             };
             assert_eq!(class(status), expected, "{status}");
         }
-        let refused = of_status(StatusCode::FORBIDDEN, &HeaderMap::new()).unwrap();
+        let refused = status_failure(StatusCode::FORBIDDEN, &HeaderMap::new()).unwrap();
         assert_eq!((refused.class, &*refused.code), (Class::Retry, "refused"));
     }
 
     #[test]
-    fn wf_29_retry_after_is_obeyed_within_reason() {
+    fn wf_29_retry_after_is_obeyed_from_one_second_to_one_day() {
         let wait = |pairs: &[(&'static str, &'static str)]| wanted_wait(&headers(pairs)).map(|wait| wait.as_secs());
         assert_eq!(wait(&[]), None);
         assert_eq!(wait(&[("retry-after", "120")]), Some(120));
-        assert_eq!(wait(&[("retry-after", "0")]), Some(1), "at once would be a loop");
+        assert_eq!(wait(&[("retry-after", "0")]), Some(1), "a shorter wait would be a busy loop");
         assert_eq!(wait(&[("retry-after", "99999999999999999999999999")]), Some(86_400));
         assert_eq!(wait(&[("retry-after", "Sun, 06 Nov 1994 07:00:00 GMT")]), Some(1), "it is past");
         let server_clock = ("date", "Sun, 06 Nov 1994 08:50:07 GMT");
@@ -178,15 +181,16 @@ mod tests {
     #[test]
     fn wf_29_retry_after_goes_before_the_status() {
         for status in [301, 403, 404, 429, 503] {
-            let failure = of_status(StatusCode::from_u16(status).unwrap(), &headers(&[("retry-after", "9")])).unwrap();
+            let failure =
+                status_failure(StatusCode::from_u16(status).unwrap(), &headers(&[("retry-after", "9")])).unwrap();
             assert_eq!((failure.class, failure.after), (Class::RetryAfter, Some(Duration::from_secs(9))), "{status}");
         }
-        assert_eq!(of_status(StatusCode::OK, &headers(&[("retry-after", "9")])), None);
+        assert_eq!(status_failure(StatusCode::OK, &headers(&[("retry-after", "9")])), None);
     }
 
     #[test]
     fn wf_29_an_answer_is_json_text_or_nothing() {
-        let any = |kind: Option<&str>, body: &str| of_body(kind, body.as_bytes().to_vec(), Answer::Any);
+        let any = |kind: Option<&str>, body: &str| body_output(kind, body.as_bytes().to_vec(), Answer::Any);
         let some = |value: Value| Ok(Some(value.into()));
         assert_eq!(any(Some("application/json"), "{\"a\":1}"), some(json!({"a": 1})));
         assert_eq!(any(Some("Application/Problem+JSON; charset=utf-8"), "[1]"), some(json!([1])));
@@ -197,7 +201,8 @@ mod tests {
         assert_eq!(any(Some("text/plain"), " {\"a\":1}"), some(json!({"a": 1})));
         assert_eq!(any(Some("text/html"), "<p>ok</p>"), some(json!("<p>ok</p>")));
         assert_eq!(any(Some("application/json"), ""), Ok(None));
-        let failed = |kind: Option<&str>, body: &[u8], answer| of_body(kind, body.to_vec(), answer).unwrap_err().code;
+        let failed =
+            |kind: Option<&str>, body: &[u8], answer| body_output(kind, body.to_vec(), answer).unwrap_err().code;
         assert_eq!(failed(Some("application/json"), b"{\"a\":", Answer::Any), "broken-answer");
         assert_eq!(failed(Some("text/html"), b"<p>ok</p>", Answer::Json), "broken-answer");
         assert_eq!(failed(Some("image/png"), b"\x89PNG", Answer::Any), "not-text");
@@ -205,7 +210,7 @@ mod tests {
 
     #[test]
     fn se_23_answers_are_bounded_before_they_are_built() {
-        let read = |text: String| of_body(None, text.into_bytes(), Answer::Any).map(|_| ());
+        let read = |text: String| body_output(None, text.into_bytes(), Answer::Any).map(|_| ());
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         let wide = |members: usize| format!("[{}]", vec!["0"; members].join(","));
         for (at_limit, beyond, far_beyond) in [

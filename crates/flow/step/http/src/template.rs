@@ -1,15 +1,15 @@
-//! The URL of a call: scheme, host and port as written; `{expression}` stands in path segments and query values only.
+//! The URL of a call: scheme, host and port are literal; only path segments and query values contain `{expression}`.
 //!
-//! Invariant: whatever the data, a rendered URL has the origin that was written, and as many segments and parameters.
+//! Invariant: with any data, a rendered URL has the configured origin, and the same number of segments and parameters.
 
 use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Expression, Variables, expression::template};
 use reqwest::Url;
 use serde_json::Value;
 
-use crate::encode;
+use crate::{codes, encode};
 
-/// Longer ones are refused by most servers; the same limit holds for requests to our own.
+/// The longest URL: most servers refuse longer ones. The same limit holds for requests to our own API.
 pub const URL_BYTES_MAX: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Error {
     NotAUrl(String),
     #[error("the URL begins with `{0}:`: write `https:`, or `http:` together with `http = true`")]
     Scheme(String),
-    #[error("plain http sends everything readable to all on the way: write `https:`, or add `http = true`")]
+    #[error("plain http sends all data unencrypted: write `https:`, or add `http = true`")]
     PlainHttp,
     #[error("a placeholder stands in the URL's scheme, host or port: these are literal, data goes into path and query")]
     PlaceholderInOrigin,
@@ -45,7 +45,7 @@ enum Part {
 }
 
 pub struct Template {
-    /// Scheme, host and port in the parser's spelling: `http://0x7f.1` has become `http://127.0.0.1`.
+    /// Scheme, host and port as the parser normalises them: `http://0x7f.1` is `http://127.0.0.1`.
     origin: Url,
     parts: Vec<Part>,
 }
@@ -61,7 +61,7 @@ impl Template {
             "http" => return Err(Error::PlainHttp),
             _ => return Err(Error::Scheme(shown(scheme))),
         }
-        // browsers read `\` as `/`, others do not: what both read differently is not accepted
+        // browsers read `\` as `/`, other parsers do not: such a URL is not accepted
         let (authority, tail) = rest.split_at(rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len()));
         if authority.contains(['{', '}']) {
             return Err(Error::PlaceholderInOrigin);
@@ -100,28 +100,31 @@ impl Template {
                 }
             }
             if text.len() > URL_BYTES_MAX {
-                return Err(Failure::reject("url-too-long", format!("the URL has more than {URL_BYTES_MAX} bytes")));
+                return Err(Failure::reject(
+                    codes::URL_TOO_LONG,
+                    format!("the URL has more than {URL_BYTES_MAX} bytes"),
+                ));
             }
         }
-        // the template has no such segment, so it is data that wants to climb
+        // the template has no such segment, so the data contains it
         let path = text.split('?').next().unwrap_or_default();
         if path.split('/').any(encode::is_dots) {
-            return Err(Failure::reject("bad-url-value", "a placeholder in the path gave `.` or `..`"));
+            return Err(Failure::reject(codes::BAD_URL_VALUE, "a placeholder in the path gave `.` or `..`"));
         }
         let origin = self.origin.as_str().trim_end_matches('/');
         let url = Url::parse(&format!("{origin}{text}")).ok().filter(|url| url.origin() == self.origin.origin());
-        url.ok_or_else(|| Failure::reject("bad-url-value", "the data does not make a URL of this host"))
+        url.ok_or_else(|| Failure::reject(codes::BAD_URL_VALUE, "the data does not make a URL of this host"))
     }
 }
 
 pub fn evaluate(expression: &Expression, input: &Value, variables: &Variables) -> Result<Value, Failure> {
-    expression.evaluate(input, variables).map_err(|message| Failure::reject("expression-failed", message))
+    expression.evaluate(input, variables).map_err(|message| Failure::reject(codes::EXPRESSION_FAILED, message))
 }
 
-/// What follows the authority, cut at its placeholders.
+/// Splits the text after the authority at its placeholders.
 fn parts(tail: &str) -> Result<Vec<Part>, Error> {
     let mut parts = Vec::new();
-    // a path that is empty is `/`, also before a query
+    // an empty path is `/`, also before a query
     let mut literal = if tail.starts_with('/') { String::new() } else { "/".to_owned() };
     let (mut in_query, mut in_value) = (false, false);
     let mut rest = tail;
@@ -142,7 +145,7 @@ fn parts(tail: &str) -> Result<Vec<Part>, Error> {
                 continue;
             }
             '#' => return Err(Error::Fragment),
-            // data after a lone `%` would make a character that nobody encoded
+            // with a single `%`, the data behind it would form an encoded character
             '%' if !rest.get(..2).is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit())) => {
                 return Err(Error::Character('%'));
             }
@@ -160,7 +163,7 @@ fn parts(tail: &str) -> Result<Vec<Part>, Error> {
         .iter()
         .map(|part| match part {
             Part::Literal(literal) => literal.as_str(),
-            // anything that is neither dots nor a slash
+            // any text without dots and slashes
             Part::Segment(_) | Part::QueryValue(_) => "_",
         })
         .collect();
@@ -170,7 +173,7 @@ fn parts(tail: &str) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
-/// For messages: the beginning, and nothing that a terminal would take for a command.
+/// Returns the beginning of a text for messages, without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(64).map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }

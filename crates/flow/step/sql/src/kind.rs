@@ -1,11 +1,11 @@
-//! What a `sql.load` step may be told: little, since the statement is the entity's.
+//! The settings of a `sql.load` step. There are few, because the statement belongs to the entity.
 
 use std::time::Duration;
 
 use honeyflow_workflow::catalogue::{Kind, Role, Setting, SettingValue};
 use honeyflow_workflow::definition::Checkpoint;
 
-/// The entry of the catalogue.
+/// Returns the entry of the catalogue.
 pub fn kind() -> Kind {
     Kind {
         name: "sql.load",

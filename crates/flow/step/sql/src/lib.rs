@@ -1,7 +1,7 @@
-//! `sql.load`: the entity's document statement, once per batch, with all keys as one parameter. A key without a row
-//! gives `null`.
+//! `sql.load`: executes the entity's document statement once per batch, with all keys as one parameter. A key without a
+//! row gives `null`.
 //!
-//! This crate does not know any SQL: the store rewrites and runs the statement, read-only and in one snapshot.
+//! This crate contains no SQL: the store rewrites and executes the statement, read-only and in one snapshot.
 
 mod kind;
 mod outcome;
@@ -19,7 +19,7 @@ use honeyflow_runtime::Failure;
 use honeyflow_step::{Batch, Outcome, Step};
 use honeyflow_store::{Load, Request, Statement, Store};
 pub use kind::kind;
-use outcome::Called;
+use outcome::BatchResult;
 
 #[derive(Clone)]
 pub struct LoadStep {
@@ -32,9 +32,9 @@ impl LoadStep {
         LoadStep { store, statement }
     }
 
-    async fn load(&self, keys: &[Key], timeout: Duration) -> Called {
+    async fn load(&self, keys: &[Key], timeout: Duration) -> BatchResult {
         let load = Load { statement: Arc::clone(&self.statement), keys: keys.to_vec(), expand: None, timeout };
-        outcome::of_reply(self.store.call(Request::Load(load)).await, keys.len())
+        outcome::load_result(self.store.call(Request::Load(load)).await, keys.len())
     }
 }
 
@@ -45,8 +45,8 @@ impl Step for LoadStep {
             let keys: Vec<Key> = batch.items.iter().map(|item| item.key.clone()).collect();
             let deadline = Instant::now() + batch.timeout;
             let mut outcomes = Vec::with_capacity(keys.len());
-            // what is refused as a whole is halved until the guilty keys stand alone; the first half comes next, so
-            // that outcomes arrive in order
+            // a part that the store rejects is halved until the guilty keys are alone; the first half goes first, so
+            // that outcomes stay in order
             let mut parts: Vec<&[Key]> = vec![&keys];
             while let Some(part) = parts.pop() {
                 let time_left = deadline.saturating_duration_since(Instant::now());
@@ -58,8 +58,8 @@ impl Step for LoadStep {
                     continue;
                 }
                 match step.load(part, time_left).await {
-                    Called::Each(each) => outcomes.extend(each),
-                    Called::RefusedTogether => {
+                    BatchResult::Each(each) => outcomes.extend(each),
+                    BatchResult::RefusedTogether => {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second, first]);
                     }

@@ -1,4 +1,4 @@
-//! Against a store that answers by script.
+//! Tests of the step on a store that answers by script.
 
 use std::{
     sync::{Arc, Mutex},
@@ -8,7 +8,7 @@ use std::{
 use honeyflow_conformance::step::{self, Subject, item, outcomes};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_step::{Batch, Outcome};
-use honeyflow_store::{KeyColumn, KeyType, Load, Loaded, Reply};
+use honeyflow_store::{KeyColumn, KeyType, Load, LoadResult, Reply};
 use serde_json::json;
 
 use super::*;
@@ -49,9 +49,9 @@ fn scripted(
 /// `bad…` is rejected, `gone…` has no row, others have a document.
 fn by_key(load: &Load) -> Result<Reply, Failure> {
     let loaded = load.keys.iter().map(|key| match &**key {
-        bad if bad.starts_with("bad") => Loaded::Rejected(Failure::reject("two-rows", "two rows of one key")),
-        gone if gone.starts_with("gone") => Loaded::Document(None),
-        key => Loaded::Document(Some(Arc::new(json!({ "id": key })))),
+        bad if bad.starts_with("bad") => LoadResult::Rejected(Failure::reject("two-rows", "two rows of one key")),
+        gone if gone.starts_with("gone") => LoadResult::Document(None),
+        key => LoadResult::Document(Some(Arc::new(json!({ "id": key })))),
     });
     Ok(Reply::Loaded(loaded.collect()))
 }
@@ -114,7 +114,7 @@ async fn wf_26_a_failed_call_is_the_failure_of_each_item() {
 }
 
 #[tokio::test]
-async fn wf_26_a_batch_rejected_as_a_whole_is_halved_until_the_guilty_stand_alone() {
+async fn wf_26_a_rejected_batch_is_halved_until_the_guilty_keys_are_alone() {
     let (store, step) = scripted(|load| match load.keys.iter().any(|key| key.starts_with("poison")) {
         true => Err(Failure::reject("bad-cast", "invalid input syntax")),
         false => by_key(load),
@@ -141,7 +141,7 @@ async fn wf_26_halving_ends_with_the_time_of_the_batch() {
 #[tokio::test]
 async fn wf_26_a_wrong_number_of_documents_counts_for_none() {
     for count in [0, 2, 4, 1000] {
-        let (_, step) = scripted(move |_| Ok(Reply::Loaded(vec![Loaded::Document(None); count])));
+        let (_, step) = scripted(move |_| Ok(Reply::Loaded(vec![LoadResult::Document(None); count])));
         let given = outcomes(&step, vec![keyed("a"), keyed("b"), keyed("c")]).await;
         assert_eq!(codes(&given), [(Class::Retry, "bad-answer"); 3], "{count} documents for 3 keys");
     }

@@ -1,11 +1,11 @@
-//! What a `transform` step may be told.
+//! The settings of a `transform` step.
 
 use std::time::Duration;
 
 use honeyflow_workflow::catalogue::{Kind, Role, Setting, SettingValue};
 use honeyflow_workflow::definition::Checkpoint;
 
-/// The entry of the catalogue.
+/// Returns the entry of the catalogue.
 pub fn kind() -> Kind {
     Kind {
         name: "transform",
@@ -13,7 +13,7 @@ pub fn kind() -> Kind {
             name: "expression",
             required: true,
             value: SettingValue::Expression,
-            doc: "jq expression over the step's input; what it gives is the step's output",
+            doc: "jq expression over the step's input; its value is the step's output",
         }],
         role: Role::Work,
         checkpoint: Checkpoint::Never,

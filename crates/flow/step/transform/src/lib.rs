@@ -1,7 +1,8 @@
-//! `transform`: a jq expression over each item's input, in process. Nothing is read but the item, nothing is written.
+//! `transform`: evaluates a jq expression over each item's input, in process. It reads only the item and writes
+//! nothing.
 //!
-//! What keeps evaluations off the reactor and within their time is `honeyflow_evaluate`; the expression language itself
-//! is `honeyflow_workflow::expression`.
+//! `honeyflow_evaluate` runs the evaluations on separate threads with a time limit; `honeyflow_workflow::expression` is
+//! the expression language.
 
 mod kind;
 mod outcome;
@@ -19,7 +20,7 @@ use honeyflow_workflow::Expression;
 pub use kind::kind;
 use serde_json::Value;
 
-/// Of a pool that a step makes for itself.
+/// The threads of a pool that a step creates for itself.
 const THREADS: usize = 2;
 
 pub struct TransformStep {
@@ -28,15 +29,15 @@ pub struct TransformStep {
 }
 
 impl TransformStep {
-    /// With threads of its own, begun when the first batch comes.
+    /// Creates a step with its own threads, which start with the first batch.
     pub fn new(expression: Expression) -> TransformStep {
         TransformStep::on(Arc::new(Pool::new(THREADS)), expression)
     }
 
-    /// On threads that it shares with other steps.
+    /// Creates a step that evaluates on threads shared with other steps.
     pub fn on(pool: Arc<Pool>, expression: Expression) -> TransformStep {
         let work: Work<Item, Document> = Arc::new(move |item| {
-            let variables = variables::of(item, std::slice::from_ref(&expression));
+            let variables = variables::for_item(item, std::slice::from_ref(&expression));
             let input = item.input.as_deref().unwrap_or(&Value::Null);
             let value = expression.evaluate(input, &variables);
             outcome::document(value.map_err(|message| Failure::reject("expression-failed", message))?)

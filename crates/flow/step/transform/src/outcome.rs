@@ -1,4 +1,4 @@
-//! What becomes of a value that an expression gave.
+//! Turns the value of an expression into the step's output.
 
 use std::io::{self, Write};
 
@@ -6,23 +6,23 @@ use honeyflow_event::Document;
 use honeyflow_runtime::Failure;
 use serde_json::Value;
 
-/// Of the JSON text.
+/// The largest output, as JSON text.
 pub const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
 pub fn document(value: Value) -> Result<Document, Failure> {
-    if serde_json::to_writer(Room(OUTPUT_BYTES_MAX), &value).is_err() {
+    if serde_json::to_writer(ByteBudget(OUTPUT_BYTES_MAX), &value).is_err() {
         return Err(Failure::reject(
-            "output-too-large",
+            honeyflow_runtime::codes::OUTPUT_TOO_LARGE,
             format!("the result has more than {OUTPUT_BYTES_MAX} bytes as JSON"),
         ));
     }
     Ok((!value.is_null()).then(|| value.into()))
 }
 
-/// Counts down what is written and keeps nothing.
-struct Room(usize);
+/// A writer that only counts the bytes, and fails when there are too many.
+struct ByteBudget(usize);
 
-impl Write for Room {
+impl Write for ByteBudget {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(bytes.len())

@@ -47,7 +47,7 @@ async fn wf_28_an_expression_sees_input_and_event() {
     assert_eq!(failure(&one(".a.b", json!({"a": 1})).await), (Class::Reject, "expression-failed"));
 }
 
-/// WF-15: the same as every other expression of the workflow.
+/// WF-15: it sees the same variables as every other expression of the workflow.
 #[tokio::test]
 async fn wf_15_an_expression_sees_run_steps_item_and_index() {
     let step = transform("[$run.key, $steps.load.title, $item, $index]");
@@ -91,7 +91,7 @@ async fn se_26_hostile_expressions_fail_their_item_only() {
         "reduce range(100000) as $n (null; {a: .})",
         "[range(100000)] | map(tostring * 1) | add | . + . + . + . + . + . | [., ., .]",
     ] {
-        // one that the language itself refuses is as good
+        // the language may also refuse it
         let Ok(expression) = Expression::parse(hostile) else { continue };
         let given = outcomes(&TransformStep::new(expression), vec![keyed("a")]).await;
         assert_eq!(failure(&given[0]).0, Class::Reject, "{hostile}");

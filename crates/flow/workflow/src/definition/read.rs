@@ -1,5 +1,5 @@
-//! Reads a definition from the value that TOML gives. Reports everything that is wrong, not the first thing: a key that
-//! cannot be read keeps its default and the reading goes on.
+//! Reads a definition from the value that TOML gives. It reports all problems, not only the first: a key that cannot be
+//! read keeps its default, and the reader continues.
 
 mod settings;
 mod table;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{Checkpoint, Definition, Edge, Exclusion, History, Need, On, OnFailure, Order, Otherwise, StepDefinition};
 use super::{Trigger, Unmatched};
 use crate::catalogue::{Catalogue, Role};
-use crate::{graph, problem::Problem};
+use crate::{codes, graph, problem::Problem};
 use settings::read_settings;
 use table::{Table, one_of, wrong_type};
 
@@ -44,16 +44,16 @@ const STEP_KEYS: &[&str] = &[
 ];
 const STEP_KEYS_LATER: &[&str] = &["heartbeat", "concurrency"];
 
-/// The definition called `name`, or all that keeps `value` from being one. The graph is not looked at: [`check`] does.
+/// Returns the definition called `name`, or all problems of `value`. It does not check the graph: [`check`] does.
 pub fn read(name: &str, value: &Value, catalogue: &Catalogue) -> Result<Definition, Vec<Problem>> {
-    let (definition, mut problems) = read_what_can_be_read(name, value, catalogue);
+    let (definition, mut problems) = read_leniently(name, value, catalogue);
     problems.sort();
     if problems.is_empty() { Ok(definition) } else { Err(problems) }
 }
 
-/// Everything that is wrong with the workflow, in its keys and in its graph, sorted by place.
+/// Returns all problems of the workflow, in its keys and in its graph, sorted by place.
 pub fn check(name: &str, value: &Value, catalogue: &Catalogue) -> Vec<Problem> {
-    let (definition, mut problems) = read_what_can_be_read(name, value, catalogue);
+    let (definition, mut problems) = read_leniently(name, value, catalogue);
     if let Err(of_the_graph) = graph::compile(&definition, 0, catalogue) {
         problems.extend(of_the_graph);
     }
@@ -62,7 +62,7 @@ pub fn check(name: &str, value: &Value, catalogue: &Catalogue) -> Vec<Problem> {
     problems
 }
 
-fn read_what_can_be_read(name: &str, value: &Value, catalogue: &Catalogue) -> (Definition, Vec<Problem>) {
+fn read_leniently(name: &str, value: &Value, catalogue: &Catalogue) -> (Definition, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut definition = Definition::new(name);
     let empty = Map::new();
@@ -94,7 +94,7 @@ fn read_what_can_be_read(name: &str, value: &Value, catalogue: &Catalogue) -> (D
     definition.steps.sort_by(|a, b| a.name.cmp(&b.name));
     let role = |step: &StepDefinition| catalogue.get(&step.kind).map(|kind| kind.role);
     let waits = definition.steps.iter().any(|step| matches!(role(step), Some(Role::Sleep | Role::Wait)));
-    // a run that sleeps for days must not keep other workflows from the key
+    // a run that sleeps for days must not block the key for other workflows
     definition.exclusion = exclusion.unwrap_or(if waits { Exclusion::Workflow } else { Exclusion::Key });
     (definition, problems)
 }
@@ -125,7 +125,7 @@ fn read_step(
         None => Trigger::default(),
         Some(word) => Trigger::from_word(word).unwrap_or_else(|| {
             let message = format!("there is no trigger `{word}`");
-            let problem = Problem::error(table.at("trigger"), "bad-trigger", message);
+            let problem = Problem::error(table.at("trigger"), codes::problem::BAD_TRIGGER, message);
             table.problems.push(one_of(problem, word, Trigger::WORDS));
             Trigger::default()
         }),

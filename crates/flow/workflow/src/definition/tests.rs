@@ -1,4 +1,4 @@
-//! Reading and writing: the identity, unknown keys, wrong values, secrets.
+//! Reading and writing definitions: the round trip, unknown keys, wrong values, secrets.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -40,7 +40,7 @@ fn wf_1_every_key_is_read_and_written_back() {
 
 #[test]
 fn emcee_definition_is_data() {
-    // it goes through text and comes back the same: nothing in it is code
+    // a definition survives the round trip through text: it contains no code
     let definition = read("book", &everything(), &catalogue()).unwrap();
     let text = serde_json::to_string(&write(&definition)).unwrap();
     let again = read("book", &serde_json::from_str(&text).unwrap(), &catalogue()).unwrap();
@@ -106,7 +106,7 @@ fn wf_2_the_builder_gives_what_toml_gives() {
 }
 
 #[test]
-fn wf_2_the_builder_finds_what_toml_finds() {
+fn wf_2_the_builder_reports_the_same_problems_as_toml() {
     let wrong = Workflow::new("book")
         .set("histroy", "all")
         .step("load", step("sql.laod").needs(["index"]))
@@ -191,7 +191,7 @@ fn wf_18_secret_inline() {
 }
 
 #[test]
-fn a_workflow_that_sleeps_excludes_only_its_own_kind() {
+fn a_workflow_that_sleeps_excludes_only_runs_of_itself() {
     let exclusion = |value: Value| read("book", &value, &catalogue()).unwrap().exclusion;
     assert_eq!(exclusion(json!({ "step": { "a": { "use": "work" } } })), Exclusion::Key);
     assert_eq!(exclusion(json!({ "step": { "a": { "use": "sleep", "for": "1h" } } })), Exclusion::Workflow);
@@ -201,7 +201,7 @@ fn a_workflow_that_sleeps_excludes_only_its_own_kind() {
     );
 }
 
-/// Keys and values that are nearly right, so that the reader gets somewhere before it complains.
+/// Keys and values that are nearly valid, so that the reader gets past the first checks.
 fn anything() -> impl Strategy<Value = Value> {
     let word = proptest::sample::select(vec![
         "on", "step", "use", "needs", "trigger", "when", "else", "for-each", "input", "backoff", "base", "labels",
@@ -234,7 +234,7 @@ proptest! {
     fn wf_1_what_can_be_read_is_written_and_read_as_the_same(steps in proptest::collection::btree_map("[a-c]", anything(), 1..4)) {
         let steps: Map<String, Value> = steps.into_iter().collect();
         let value = json!({ "step": steps });
-        // never panics, whatever it is given
+        // the reader never panics
         let problems = check("book", &value, &catalogue());
         match read("book", &value, &catalogue()) {
             Err(of_reading) => prop_assert!(of_reading.iter().all(|problem| problems.contains(problem))),

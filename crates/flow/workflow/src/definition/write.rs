@@ -1,5 +1,5 @@
-//! A definition as the value that is written in TOML. What equals its default is left out; reading it gives the same
-//! definition again.
+//! Writes a definition as the value that TOML would contain. A key that equals its default is left out; reading the
+//! value gives the same definition again.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::duration;
 pub fn write(definition: &Definition) -> Value {
     let mut keys = Keys(Map::new());
     keys.put("on", !definition.on.is_empty(), || definition.on.iter().map(write_on).collect::<Vec<_>>().into());
-    // written always: its default depends on the kinds of the steps
+    // always written: its default depends on the kinds of the steps
     keys.put("exclusion", true, || definition.exclusion.word().into());
     keys.word("order", definition.order, super::Order::word);
     keys.word("on-failure", definition.on_failure, super::OnFailure::word);
@@ -23,9 +23,9 @@ pub fn write(definition: &Definition) -> Value {
     keys.0.into()
 }
 
-/// All of a definition in one canonical text: definitions are equal if their texts are. This is what a version stands
-/// for. Events (`on`) are part of it, since steps read what they name; documents and edges of entities are not: they
-/// are read as they are configured now, whichever version reads them.
+/// Returns a definition as one canonical text: definitions are equal if their texts are. A version stands for this
+/// text. Events (`on`) are part of it, since steps read what they name. Documents and edges of entities are not: every
+/// version uses them as they are configured now.
 pub fn text(definition: &Definition) -> String {
     canonical(&write(definition)).to_string()
 }

@@ -1,8 +1,9 @@
-//! The filters that an expression may call, by name and number of arguments. A filter that is not here is refused when
-//! the workflow is loaded.
+//! The filters that an expression may call, by name and number of arguments. Other filters are refused when the
+//! workflow is loaded.
 //!
-//! Absent on purpose: what never ends or can be made not to (`repeat`, `until`, `while`, `recurse(f)`, `combinations`),
-//! what reads elsewhere (`input`, `env`, `now`, `localtime`), what writes or stops (`debug`, `stderr`, `halt`).
+//! Deliberately absent: filters that may never end (`repeat`, `until`, `while`, `recurse(f)`, `combinations`), filters
+//! that read from outside (`input`, `env`, `now`, `localtime`), and filters that write or stop (`debug`, `stderr`,
+//! `halt`).
 
 pub(super) fn is_allowed(name: &str, arity: usize) -> bool {
     FILTERS.binary_search(&(name, arity)).is_ok()
@@ -12,7 +13,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FILTERS.iter().map(|(name, _)| *name)
 }
 
-/// Sorted.
+/// The filters, sorted for binary search.
 const FILTERS: &[(&str, usize)] = &[
     ("@base64", 0),
     ("@base64d", 0),

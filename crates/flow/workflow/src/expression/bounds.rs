@@ -1,5 +1,5 @@
-//! How deep a source may go. The library's lexer, parser and compiler are recursive: what would be too deep for them is
-//! not shown to them. Measured on characters before the lexer, on tokens before the parser, and by
+//! Bounds the nesting of a source. The library's lexer, parser and compiler are recursive, so a source that nests too
+//! deep is refused before it reaches them: by its characters before the lexer, by its tokens before the parser, and by
 //! [`super::check`] on the tree.
 
 use jaq_core::load::lex::{StrPart, Tok, Token};
@@ -7,9 +7,9 @@ use jaq_core::load::lex::{StrPart, Tok, Token};
 use super::ExpressionError;
 
 const SOURCE_BYTES_MAX: usize = 64 * 1024;
-/// Brackets inside each other.
+/// The most brackets inside each other.
 const BRACKETS_MAX: usize = 64;
-/// Parts inside each other, or in a row: `a | b | c` is as deep as `a | (b | (c))`.
+/// The most parts inside each other, or in a row: `a | b | c` is as deep as `a | (b | (c))`.
 pub(super) const DEPTH_MAX: usize = 200;
 
 pub(super) fn characters(source: &str) -> Result<(), ExpressionError> {
@@ -39,7 +39,7 @@ pub(super) fn too_deep(source: &str, at: &str) -> ExpressionError {
     ExpressionError::new(source, at, format!("more than {DEPTH_MAX} parts inside each other or in a row"))
 }
 
-/// Goes down by brackets, of which there are few; the token where it gets too deep.
+/// Recurses by brackets, whose depth is bounded. The error is the token at which the source is too deep.
 fn descend<'s>(tokens: &[Token<&'s str>], in_braces: bool, outside: usize) -> Result<(), &'s str> {
     let mut depth = outside;
     for Token(text, kind) in tokens {
@@ -52,7 +52,7 @@ fn descend<'s>(tokens: &[Token<&'s str>], in_braces: bool, outside: usize) -> Re
                     }
                 }
             }
-            // the next argument, or the next field of an object, begins anew
+            // the next argument, or the next field of an object, starts at the outer depth again
             Tok::Sym if *text == ";" || (in_braces && *text == ",") => depth = outside,
             Tok::Sym if text.starts_with('.') || matches!(*text, ":" | "?") => {}
             Tok::Sym => depth += 1,

@@ -1,4 +1,4 @@
-//! Walks the parse tree: refuses what is not allowed, and notes what the expression looks at.
+//! Walks the parse tree: refuses forbidden parts, and notes what the expression reads.
 
 use honeyflow_event::Name;
 use jaq_core::load::lex::StrPart;
@@ -27,11 +27,12 @@ pub(super) fn check<'s>(source: &'s str, tree: &Tree<'s>) -> Result<Reads, Expre
 struct Walk<'s> {
     source: &'s str,
     reads: Reads,
-    /// Filters defined by the expression itself and visible here, and the parameters of those around.
+    /// The filters that the expression itself defines and that are visible here, and the parameters of the enclosing
+    /// ones.
     filters: Vec<(&'s str, usize)>,
-    /// Definitions whose bodies we are in: calling one of them would be recursion.
+    /// The definitions whose bodies enclose this place: calling one of them would be recursion.
     open: Vec<(&'s str, usize)>,
-    /// Variables bound by the expression itself and visible here.
+    /// The variables that the expression itself binds and that are visible here.
     bound: Vec<&'s str>,
     depth: usize,
 }
@@ -60,12 +61,12 @@ impl<'s> Walk<'s> {
         if self.depth > DEPTH_MAX {
             return Err(too_deep(self.source, self.source));
         }
-        let checked = self.shallow(term);
+        let checked = self.check_term(term);
         self.depth -= deeper + 1;
         checked
     }
 
-    fn shallow(&mut self, term: &Tree<'s>) -> Result<(), ExpressionError> {
+    fn check_term(&mut self, term: &Tree<'s>) -> Result<(), ExpressionError> {
         match term {
             Term::Id | Term::Recurse => {
                 self.reads.input = true;
@@ -103,7 +104,7 @@ impl<'s> Walk<'s> {
             }
             Term::Fold(_, items, pattern, arguments) => {
                 self.term(items)?;
-                // where nothing is folded over, the result is the start value; the rest sees the accumulator as `.`
+                // without items, the result is the start value; the other arguments see the accumulator as `.`
                 self.with_pattern(pattern, |walk| walk.terms(arguments))
             }
             Term::TryCatch(attempt, catch) => {
@@ -137,7 +138,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// `$steps.name`, `$steps["name"]`; anything computed may be any step.
+    /// Notes `$steps.name` and `$steps["name"]`; a computed name may be any step.
     fn step(&mut self, key: &Tree<'s>) -> Result<(), ExpressionError> {
         self.reads.variables[2] = true;
         match key {
@@ -186,7 +187,7 @@ impl<'s> Walk<'s> {
         for definition in definitions {
             let own = (definition.name, definition.args.len());
             if RESERVED.contains(&definition.name) {
-                return self.refuse(definition.name, format!("`{}` is a name of ours", definition.name));
+                return self.refuse(definition.name, format!("`{}` is a reserved name", definition.name));
             }
             let (filters, bound) = (self.filters.len(), self.bound.len());
             self.open.push(own);

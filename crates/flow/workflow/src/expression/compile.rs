@@ -1,6 +1,6 @@
-//! From a checked parse tree to a filter that can be run. Three things of the library are bounded by filters of our own:
-//! multiplication, which repeats texts and grows numbers without end; `fromjson`, which nests without end; and what a
-//! fold carries from item to item, which nests as deep as there are items, and is dropped recursively.
+//! Compiles a checked parse tree to a filter that can be executed. Our own filters bound three things of the library:
+//! multiplication, which repeats texts and grows numbers without end; `fromjson`, which nests without end; and the
+//! value that a fold carries from item to item, which can nest as deep as there are items, and is dropped recursively.
 
 use std::sync::OnceLock;
 
@@ -13,16 +13,17 @@ use jaq_json::{Num, Val};
 
 use super::{Filter, VARIABLES, value};
 
-/// Names that only we can write: [`super::check`] refuses definitions of them.
+/// Reserved names: [`super::check`] refuses definitions of them.
 const EXPRESSION: &str = "_expression";
 const MULTIPLY: &str = "_multiply";
 const SHALLOW: &str = "_shallow";
 pub(super) const RESERVED: [&str; 3] = [EXPRESSION, MULTIPLY, SHALLOW];
 
 const TEXT_BYTES_MAX: usize = 16 << 20;
-/// Digits of a product: far beyond what JSON keeps, far below what hurts.
+/// The most digits of a product: far more than JSON keeps, far fewer than would be slow.
 const DIGITS_MAX: usize = 1000;
-/// Levels of what a fold carries: far beyond what a result may have, far below what a small stack can drop.
+/// The most levels of a value that a fold carries: far more than a result may have, far fewer than overflow a small
+/// stack when dropped.
 const CARRIED_LEVELS_MAX: usize = 500;
 
 pub(super) fn compile<'s>(mut tree: Term<&'s str>) -> Result<Filter, String> {
@@ -39,7 +40,7 @@ pub(super) fn compile<'s>(mut tree: Term<&'s str>) -> Result<Filter, String> {
     })
 }
 
-/// The filters of jaq that are written in jq itself; parsed once.
+/// Returns the filters of jaq that are written in jq itself; they are parsed once.
 fn prelude() -> &'static [Def<&'static str>] {
     static PRELUDE: OnceLock<Vec<Def<&'static str>>> = OnceLock::new();
     PRELUDE.get_or_init(|| jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()).collect())
@@ -47,7 +48,7 @@ fn prelude() -> &'static [Def<&'static str>] {
 
 fn functions() -> impl Iterator<Item = Fun<JustLut<Val>>> {
     let library = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
-    let shallow = Native::new(|cv| bome(shallow(cv.1)))
+    let shallow = Native::new(|cv| bome(check_depth(cv.1)))
         .with_paths(|cv| box_once(Ok(cv.1)))
         .with_update(|cv, update| update(cv.1));
     let ours: [Fun<JustLut<Val>>; 3] = [
@@ -91,21 +92,21 @@ fn multiply(left: Val, right: Val) -> jaq_json::ValR {
     left * right
 }
 
-/// Digits of a number of arbitrary size; others are as small as they are.
+/// Returns the digits of a big integer; 0 for other numbers, which have a fixed size.
 fn digits(number: &Num) -> usize {
     match number {
-        // three bits and a bit make a digit
+        // a digit has a little more than three bits
         Num::BigInt(integer) => usize::try_from(integer.bits() / 3).unwrap_or(usize::MAX / 2),
         _ => 0,
     }
 }
 
-/// The value itself, unless it nests too deep. Looked at along the first and the last of what it holds: lists of lists
-/// are made by putting the old one before or behind the new.
-fn shallow(value: Val) -> jaq_json::ValR {
+/// Returns the value, or an error if it nests too deep. It follows only the first and the last element: a fold builds
+/// nested lists by putting the old value before or after the new one.
+fn check_depth(value: Val) -> jaq_json::ValR {
     for last in [false, true] {
         let (mut inside, mut levels) = (&value, 0);
-        while let Some(next) = held(inside, last) {
+        while let Some(next) = nested_value(inside, last) {
             (inside, levels) = (next, levels + 1);
             if levels > CARRIED_LEVELS_MAX {
                 return Err(jaq_json::Error::str("a fold nests too deep"));
@@ -115,8 +116,8 @@ fn shallow(value: Val) -> jaq_json::ValR {
     Ok(value)
 }
 
-/// The first or last list or object that a value holds, among its first and last few.
-fn held(value: &Val, last: bool) -> Option<&Val> {
+/// Returns the first or last list or object in a value, among its first or last eight elements.
+fn nested_value(value: &Val, last: bool) -> Option<&Val> {
     const LOOKED_AT: usize = 8;
     let holds = |inside: &&Val| matches!(inside, Val::Arr(_) | Val::Obj(_));
     match (value, last) {
@@ -128,7 +129,7 @@ fn held(value: &Val, last: bool) -> Option<&Val> {
     }
 }
 
-/// Replaces every `l * r` by a call of our own, and looks at what folds carry.
+/// Replaces every `l * r` by a call of our own filter, and adds a check of the value that a fold carries.
 fn bound(term: &mut Term<&str>) {
     match term {
         Term::Id | Term::Recurse | Term::Num(_) | Term::Break(_) | Term::Var(_) => {}

@@ -1,6 +1,6 @@
-//! Texts in which `{expression}` stands: where one begins and ends. jq has braces of its own, and strings that may hold any.
+//! Finds the placeholders `{expression}` in a text. jq has its own braces, and strings that may contain any braces.
 
-/// The expressions in a text, as written. What is not closed is left out: whoever reads the text as a whole says so.
+/// Returns the expressions in a text, as written. An unclosed one is left out: the reader of the whole text reports it.
 pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -11,8 +11,8 @@ pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the brace that was opened just before `text` is closed: jq has braces of its own, and strings that may hold
-/// any, with expressions inside.
+/// Returns the position of the brace that closes the one just before `text`: jq has its own braces, and strings that
+/// may contain any braces, with expressions inside.
 pub fn closing(text: &str) -> Option<usize> {
     let mut open = vec!['}'];
     let mut characters = text.char_indices();
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_end_where_their_own_brace_is_closed() {
+    fn a_placeholder_ends_at_its_own_closing_brace() {
         let text = r#"https://host/{.id}/{ {a: "}"} | .a }?q={"\("x{")"}&r={unclosed"#;
         let found: Vec<_> = placeholders(text).collect();
         assert_eq!(found, [".id", r#" {a: "}"} | .a "#, r#""\("x{")""#]);

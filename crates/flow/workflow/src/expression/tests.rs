@@ -45,7 +45,7 @@ fn wf_15_every_variable_is_seen() {
 }
 
 #[test]
-fn wf_15_numbers_come_back_as_they_went() {
+fn wf_15_numbers_are_unchanged_by_an_evaluation() {
     for value in [
         json!(0),
         json!(-5),
@@ -93,7 +93,7 @@ fn wf_15_errors_carry_line_and_column() {
 }
 
 #[test]
-fn wf_15_nothing_reaches_out() {
+fn wf_15_filters_that_reach_outside_are_refused() {
     for source in [
         "env",
         "$ENV",
@@ -143,7 +143,7 @@ fn wf_15_nothing_reaches_out() {
 }
 
 #[test]
-fn wf_16_what_could_run_for_ever_is_refused() {
+fn wf_16_filters_that_could_run_for_ever_are_refused() {
     for source in [
         "repeat(.)",
         "until(false; .)",
@@ -222,7 +222,7 @@ fn wf_16_results_are_bounded() {
 }
 
 #[test]
-fn wf_16_what_a_fold_carries_is_bounded() {
+fn wf_16_the_value_of_a_fold_is_bounded() {
     let items = json!(vec![1; 100_000]);
     for source in [
         "reduce .[] as $x (null; [.])",
@@ -245,7 +245,7 @@ fn wf_16_what_a_fold_carries_is_bounded() {
 }
 
 #[test]
-fn wf_16_text_that_nests_without_end_is_not_read() {
+fn wf_16_json_text_that_nests_too_deep_is_refused() {
     assert_eq!(evaluate("fromjson.a", &json!("{\"a\": [1]}")).unwrap(), json!([1]));
     assert_eq!(evaluate("\"12\" | tonumber", &Value::Null).unwrap(), json!(12));
     assert!(evaluate("fromjson", &json!("[".repeat(1_000_000))).unwrap_err().contains("not JSON"));
@@ -268,7 +268,7 @@ fn se_26_sources_that_would_exhaust_the_parser_are_refused() {
     ] {
         assert!(Expression::parse(&source).is_err(), "{}…", &source[..10]);
     }
-    // as much of it as is let through is also survived, on the small stack of a test's thread
+    // sources just below the bounds do not overflow the small stack of a test's thread
     for (source, accepted) in [
         ("-".repeat(190) + "1", true),
         ("1+".repeat(190) + "1", true),
@@ -309,7 +309,7 @@ fn se_26_sources_that_would_exhaust_the_parser_are_refused() {
 }
 
 #[test]
-fn reads_are_seen_in_the_text() {
+fn the_reads_of_an_expression_are_found() {
     let reads = |source: &str| {
         let expression = Expression::parse(source).unwrap();
         (expression.reads().join(" "), expression.reads_all(), expression.reads_input())
@@ -330,7 +330,7 @@ fn reads_are_seen_in_the_text() {
 }
 
 #[test]
-fn constants_are_seen() {
+fn constant_expressions_are_found() {
     for (source, constant) in
         [("false", true), (" null ", true), ("(false)", true), ("true", false), (".a", false), ("false or .a", false)]
     {
@@ -348,7 +348,7 @@ fn wf_15_expressions_are_compiled_once_and_shared_between_threads() {
     let same = document.clone();
     let there = std::thread::spawn(move || other.evaluate(&same, &Variables::default()).unwrap()).join().unwrap();
     assert_eq!(there, json!({ "title": "Emma", "authors": ["JANE AUSTEN", "X"], "price": 1234 }));
-    // generous, since the library is not optimised here: recompiling would cost milliseconds
+    // a generous limit, since the library is not optimised here: recompiling would take milliseconds
     let variables = Variables::default();
     let fastest = (0..200)
         .map(|_| {
@@ -364,7 +364,7 @@ fn wf_15_expressions_are_compiled_once_and_shared_between_threads() {
     assert!(fastest.unwrap().as_micros() < 500, "{fastest:?}");
 }
 
-/// Pieces of the language in any order: nearly all of it is wrong, some of it is not.
+/// Pieces of the language in random order: most are invalid, some are valid.
 fn soup() -> impl Strategy<Value = String> {
     let piece = proptest::sample::select(vec![
         ".", "..", ".a", "[", "]", "(", ")", "{", "}", "|", ",", ":", ";", "?", "//", "+", "-", "*", "=", "|=", "==",

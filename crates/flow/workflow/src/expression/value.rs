@@ -1,4 +1,4 @@
-//! JSON values in and out of the evaluator. Out, they are bounded: 16 MiB, 64 levels.
+//! Converts JSON values to values of the evaluator and back. Results are bounded: 16 MiB, 64 levels.
 
 use jaq_json::{Num, Val};
 use serde_json::{Map, Number, Value};
@@ -23,14 +23,14 @@ pub(super) fn from_json(value: &Value) -> Val {
     }
 }
 
-/// Why not, if it is too large, too deep, or not JSON.
+/// Converts a result; the error says whether it is too large, too deep, or not JSON.
 pub(super) fn to_json(value: &Val) -> Result<Value, String> {
     let mut bytes_left = RESULT_BYTES_MAX;
     convert(value, NESTING_MAX, &mut bytes_left)
 }
 
 fn convert(value: &Val, levels_left: usize, bytes_left: &mut usize) -> Result<Value, String> {
-    // a value of its own costs a few bytes, so that a list of a million nulls is not free
+    // each value counts a few bytes, so that a list of a million nulls is not free
     spend(8, bytes_left)?;
     let inside = || levels_left.checked_sub(1).ok_or_else(|| format!("the result nests deeper than {NESTING_MAX}"));
     Ok(match value {

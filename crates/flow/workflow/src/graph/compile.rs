@@ -1,7 +1,7 @@
-//! From definition to graph, or to everything that is wrong with it.
+//! Compiles a definition to a graph, or reports all its problems.
 //!
-//! Three of the six triggers are written as edges here: `one-failed` is `one-success` over `failure` edges,
-//! `all-failed` is `all-success` over them, `all-done` is `all-success` over `done` edges.
+//! Three of the six triggers are expressed as edges: `one-failed` is `one-success` over `failure` edges, `all-failed`
+//! is `all-success` over `failure` edges, `all-done` is `all-success` over `done` edges.
 
 mod build;
 
@@ -13,14 +13,15 @@ use super::{CompiledOn, Graph, Rule, order, reach, reads::Ancestors};
 use crate::catalogue::{Catalogue, Kind, Role, SettingValue};
 use crate::definition::{Definition, EDGES_MAX, Edge, Otherwise, STEPS_MAX, StepDefinition, Trigger};
 use crate::{
+    codes,
     expression::{Expression, template},
     problem::Problem,
 };
 
-/// Guessing what was meant costs a look at every name; beyond this many slips nobody reads the guesses.
+/// A suggestion compares all names, which is slow; after this many problems there are no more suggestions.
 const GUESSES_MAX: usize = 20;
 
-/// The graph, or all problems sorted by place.
+/// Returns the graph, or all problems sorted by place.
 pub fn compile(definition: &Definition, version: u32, catalogue: &Catalogue) -> Result<Graph, Vec<Problem>> {
     let mut compiler = Compiler::new(definition, catalogue);
     let graph = compiler.run(version);
@@ -37,15 +38,15 @@ struct Compiler<'a> {
     definition: &'a Definition,
     catalogue: &'a Catalogue,
     by_name: HashMap<Name, usize>,
-    /// Needs that exist, with the edge that the trigger makes of them.
+    /// The needs that exist, with the edge that follows from the trigger.
     needs: Vec<Vec<(usize, Edge)>>,
     parts: Vec<Parts>,
-    /// Steps of a large workflow are often alike: each source is parsed once.
+    /// The parsed expressions by source. Steps of a large workflow are often similar, so each source is parsed once.
     parsed: HashMap<&'a str, Result<Expression, String>>,
     problems: Vec<Problem>,
 }
 
-/// What has been made of one step so far.
+/// The compiled parts of one step.
 struct Parts {
     rule: Rule,
     when: Option<Expression>,
@@ -55,7 +56,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Every expression, with the key it stands under.
+    /// Returns every expression with its key.
     fn expressions(&self) -> impl Iterator<Item = (&str, &Expression)> {
         let own = [("when", &self.when), ("for-each", &self.for_each), ("input", &self.input)];
         let own = own.into_iter().filter_map(|(key, expression)| Some((key, expression.as_ref()?)));
@@ -77,7 +78,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn run(&mut self, version: u32) -> Option<Graph> {
-        if !self.within_limits() {
+        if !self.is_within_limits() {
             return None;
         }
         self.names();
@@ -112,19 +113,27 @@ impl<'a> Compiler<'a> {
         &mut self.problems[last]
     }
 
-    /// What is too large is not looked at any further.
-    fn within_limits(&mut self) -> bool {
+    /// Checks the size; a workflow that is too large is not checked further.
+    fn is_within_limits(&mut self) -> bool {
         let path = format!("workflow.{}", self.definition.name);
         let steps = self.definition.steps.len();
         let edges: usize = self.definition.steps.iter().map(|step| step.needs.len()).sum();
         if steps > STEPS_MAX {
-            self.report(path.clone(), "too-large", format!("{steps} steps: a workflow has at most {STEPS_MAX}"));
+            self.report(
+                path.clone(),
+                codes::problem::TOO_LARGE,
+                format!("{steps} steps: a workflow has at most {STEPS_MAX}"),
+            );
         }
         if edges > EDGES_MAX {
-            self.report(path.clone(), "too-large", format!("{edges} needs: a workflow has at most {EDGES_MAX}"));
+            self.report(
+                path.clone(),
+                codes::problem::TOO_LARGE,
+                format!("{edges} needs: a workflow has at most {EDGES_MAX}"),
+            );
         }
         if steps == 0 {
-            self.report(path, "missing-key", "a workflow needs at least one step");
+            self.report(path, codes::problem::MISSING_KEY, "a workflow needs at least one step");
         }
         self.problems.is_empty()
     }
@@ -134,16 +143,17 @@ impl<'a> Compiler<'a> {
         let definition = self.definition;
         if !is_name(&definition.name) {
             let message = format!("`{}` cannot be the name of a workflow", definition.name);
-            self.report(format!("workflow.{}", definition.name), "bad-name", message).help = Some(HELP.to_owned());
+            self.report(format!("workflow.{}", definition.name), codes::problem::BAD_NAME, message).help =
+                Some(HELP.to_owned());
         }
         for (n, step) in definition.steps.iter().enumerate() {
             let path = format!("workflow.{}.step.{}", definition.name, step.name);
             if !is_name(&step.name) {
                 let message = format!("`{}` cannot be the name of a step", step.name);
-                self.report(path.clone(), "bad-name", message).help = Some(HELP.to_owned());
+                self.report(path.clone(), codes::problem::BAD_NAME, message).help = Some(HELP.to_owned());
             }
             if self.by_name.contains_key(&step.name) {
-                self.report(path, "duplicate-step", format!("there are two steps `{}`", step.name));
+                self.report(path, codes::problem::DUPLICATE_STEP, format!("there are two steps `{}`", step.name));
             } else {
                 self.by_name.insert(step.name.clone(), n);
             }
@@ -159,7 +169,7 @@ impl<'a> Compiler<'a> {
                 continue;
             };
             if !seen.insert(id) {
-                self.report(path, "duplicate-step", format!("`{}` is needed twice", need.step));
+                self.report(path, codes::problem::DUPLICATE_STEP, format!("`{}` is needed twice", need.step));
                 continue;
             }
             let edge = match step.trigger {
@@ -169,7 +179,8 @@ impl<'a> Compiler<'a> {
                     if need.on != Edge::Success {
                         let (trigger, on) = (step.trigger.word(), need.on.word());
                         let message = format!("`{trigger}` never counts a need with on = \"{on}\" as failed");
-                        self.report(path, "bad-trigger", message).help = Some("leave `on` out".to_owned());
+                        self.report(path, codes::problem::BAD_TRIGGER, message).help =
+                            Some("leave `on` out".to_owned());
                     }
                     Edge::Failure
                 }
@@ -178,13 +189,13 @@ impl<'a> Compiler<'a> {
         }
         if step.needs.is_empty() && step.trigger != Trigger::default() {
             let message = format!("`{}` looks at needs, and this step has none", step.trigger.word());
-            self.report(self.path(&step.name, "trigger"), "bad-trigger", message);
+            self.report(self.path(&step.name, "trigger"), codes::problem::BAD_TRIGGER, message);
         }
         needs
     }
 
     fn unknown_step(&mut self, path: String, written: &str) {
-        let mut problem = Problem::error(path, "unknown-step", format!("there is no step `{written}`"));
+        let mut problem = Problem::error(path, codes::problem::UNKNOWN_STEP, format!("there is no step `{written}`"));
         if self.problems.len() < GUESSES_MAX {
             problem = problem.nearest(written, self.definition.steps.iter().map(|step| &*step.name));
         }
@@ -193,23 +204,25 @@ impl<'a> Compiler<'a> {
 
     fn step_parts(&mut self, step: &'a StepDefinition) -> Parts {
         let kind = self.catalogue.get(&step.kind);
-        // an empty `use` was reported as missing when it was read
+        // the reader has reported an empty `use` as missing
         if kind.is_none() && !step.kind.is_empty() {
             let path = self.path(&step.name, "use");
             let help = self.catalogue.nearest(&step.kind).map(|kind| format!("did you mean `{kind}`?"));
-            self.report(path, "unknown-kind", format!("there is no kind of step `{}`", step.kind)).help = help;
+            self.report(path, codes::problem::UNKNOWN_KIND, format!("there is no kind of step `{}`", step.kind)).help =
+                help;
         }
         let role = kind.map(|kind| kind.role);
         if step.for_each.is_some() && matches!(role, Some(Role::Sleep | Role::Wait | Role::Emit)) {
             let message = format!("`{}` is done once in a run", step.kind);
-            let help = "let `for-each` stand in a step before it; event.emit takes a list as its `input`";
-            self.report(self.path(&step.name, "for-each"), "bad-for-each", message).help = Some(help.to_owned());
+            let help = "move `for-each` to an earlier step; event.emit takes a list as its `input`";
+            self.report(self.path(&step.name, "for-each"), codes::problem::BAD_FOR_EACH, message).help =
+                Some(help.to_owned());
         }
         let mut settings = Vec::new();
         for setting in kind.iter().flat_map(|kind| kind.settings) {
             let source = step.settings.get(setting.name).and_then(|value| value.as_str());
             if setting.value == SettingValue::Template {
-                // what is wrong with the rest of the text, its kind says
+                // the step's kind reports problems in the rest of the text
                 let places = template::placeholders(source.unwrap_or_default());
                 let parsed = places.filter_map(|place| self.expression(&step.name, setting.name, Some(place)));
                 let parsed: Vec<_> = parsed.collect();
@@ -241,7 +254,7 @@ impl<'a> Compiler<'a> {
         match self.parse(source) {
             Ok(expression) => Some(expression),
             Err(message) => {
-                self.report(self.path(step, key), "bad-expression", message);
+                self.report(self.path(step, key), codes::problem::BAD_EXPRESSION, message);
                 None
             }
         }
@@ -260,18 +273,26 @@ impl<'a> Compiler<'a> {
                 None => None,
                 Some(Ok(when)) => {
                     if when.reads_any_step() {
-                        self.report(path, "not-an-ancestor", "no step has run before the event is looked at");
+                        self.report(
+                            path,
+                            codes::problem::NOT_AN_ANCESTOR,
+                            "no step has run before the event is looked at",
+                        );
                     } else if let Some(other) = when.variables().find(|name| *name != "$event") {
                         let message = format!("there is no `{other}` before a run has begun");
-                        self.report(path, "bad-expression", message).help =
+                        self.report(path, codes::problem::BAD_EXPRESSION, message).help =
                             Some("`.` and `$event` are the event".to_owned());
                     } else if when.is_constant_false() {
-                        self.report(path, "unreachable", "no event begins a run here: the condition is always false");
+                        self.report(
+                            path,
+                            codes::problem::UNREACHABLE,
+                            "no event begins a run here: the condition is always false",
+                        );
                     }
                     Some(when)
                 }
                 Some(Err(message)) => {
-                    self.report(path, "bad-expression", message);
+                    self.report(path, codes::problem::BAD_EXPRESSION, message);
                     None
                 }
             };
@@ -295,23 +316,23 @@ impl<'a> Compiler<'a> {
                 )
             };
             let path = self.path(shown[0], "needs");
-            self.report(path, "cycle", format!("these steps wait for each other: {message}"));
+            self.report(path, codes::problem::CYCLE, format!("these steps wait for each other: {message}"));
         }
     }
 
     fn unreachable(&mut self, order: &[usize]) {
         let steps = self.definition.steps.iter().zip(&self.parts);
-        let known: Vec<reach::Known> = steps
+        let known: Vec<reach::StepFacts> = steps
             .map(|(step, parts)| {
-                // a sink whose condition is false deletes: it runs
+                // a sink whose condition is false runs: it deletes
                 let role = self.catalogue.get(&step.kind).map(|kind| kind.role);
                 let deletes = role == Some(Role::Sink) && step.otherwise == Otherwise::Delete;
                 let has_when = parts.when.is_some() && !deletes;
                 let never = has_when && parts.when.as_ref().is_some_and(Expression::is_constant_false);
-                reach::Known { rule: parts.rule, optional: step.optional, never, has_when }
+                reach::StepFacts { rule: parts.rule, optional: step.optional, never, has_when }
             })
             .collect();
-        for (n, ends) in reach::ends(&known, &self.needs, order).iter().enumerate() {
+        for (n, ends) in reach::possible_ends(&known, &self.needs, order).iter().enumerate() {
             if ends.succeeded {
                 continue;
             }
@@ -321,11 +342,11 @@ impl<'a> Compiler<'a> {
             } else {
                 ("needs", "this step never runs: its needs can never end as its trigger asks")
             };
-            self.report(self.path(&step.name, key), "unreachable", message);
+            self.report(self.path(&step.name, key), codes::problem::UNREACHABLE, message);
         }
     }
 
-    /// Refuses to read what has not ended before; returns whose output is read by anything.
+    /// Reports expressions that read a step which may not have ended before; returns which outputs are read.
     fn reads(&mut self, plain: &[Vec<usize>], order: &[usize]) -> Vec<bool> {
         let mut output_read = vec![false; plain.len()];
         let mut ancestors = None;
@@ -350,7 +371,7 @@ impl<'a> Compiler<'a> {
                 }
                 if expression.reads_all() {
                     let ancestors = ancestors.get_or_insert_with(|| Ancestors::new(plain, order));
-                    ancestors.of(n).for_each(|ancestor| output_read[ancestor] = true);
+                    ancestors.ancestors_of(n).for_each(|ancestor| output_read[ancestor] = true);
                 }
             }
         }
@@ -360,7 +381,7 @@ impl<'a> Compiler<'a> {
             if exists {
                 let message = format!("reads `$steps.{name}`, which need not have ended before `{step}`");
                 let help = format!("add \"{name}\" to its `needs`");
-                self.report(path, "not-an-ancestor", message).help = Some(help);
+                self.report(path, codes::problem::NOT_AN_ANCESTOR, message).help = Some(help);
             } else {
                 self.unknown_step(path, &name);
             }
@@ -369,7 +390,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// The needs whose outputs a step gets without asking for them by name.
+/// Returns the needs whose outputs a step gets without naming them.
 fn default_input<'n>(step: &StepDefinition, kind: Option<&Kind>, parts: &Parts, needs: &'n [usize]) -> &'n [usize] {
     if parts.expressions().any(|(_, expression)| expression.reads_input()) {
         return needs;

@@ -1,6 +1,6 @@
-//! Order of the steps, or the cycles that keep them from having one. Without recursion: a chain may be 10,000 long.
+//! Finds the topological order of the steps, or their cycles. Without recursion: a chain may have 10,000 steps.
 
-/// Needs before what needs them, or the steps that are left over because they wait for each other.
+/// Returns the steps with needs first; or, as an error, the steps that are in a cycle or depend on one.
 pub(super) fn topological(needs: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let mut dependents = vec![Vec::new(); needs.len()];
     let mut waiting = vec![0_usize; needs.len()];
@@ -27,9 +27,9 @@ pub(super) fn topological(needs: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>
     Err((0..needs.len()).filter(|step| waiting[*step] > 0).collect())
 }
 
-/// Cycles among the steps left over, each from its smallest step on, in the direction in which steps would run.
+/// Returns the cycles among the steps left over, each starting at its smallest step, in the direction of execution.
 ///
-/// Every step left over leads, need by need, into a cycle: it always has a need that is left over too.
+/// From every step left over, following needs leads into a cycle: it always has a need that is left over too.
 pub(super) fn cycles(needs: &[Vec<usize>], left_over: &[usize]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
     let mut is_left = vec![false; needs.len()];

@@ -1,11 +1,12 @@
-//! Steps that can never run, whatever happens: their condition is always false, or their trigger asks for what their
-//! needs can never give.
+//! Finds steps that can never run: their condition is always false, or their needs can never end as the trigger
+//! requires.
 
 use crate::definition::Edge;
 
 use super::Rule;
 
-/// What a step may end as. Over-estimated, never under-estimated: what is called unreachable is.
+/// The states in which a step may end. They are over-estimated, never under-estimated: a step that is reported as
+/// unreachable is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Ends {
     pub succeeded: bool,
@@ -14,18 +15,19 @@ pub(super) struct Ends {
     pub blocked: bool,
 }
 
-/// What is known of a step before anything runs.
+/// The properties of a step that are known before a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct StepFacts {
     pub rule: Rule,
     pub optional: bool,
-    /// `when` is always false, and that keeps the step from running.
+    /// `when` is always false, so that the step never runs.
     pub never: bool,
     pub has_when: bool,
 }
 
-/// What steps may end as, `order` being topological; a step that may neither succeed nor fail is unreachable.
-pub(super) fn ends(known: &[Known], needs: &[Vec<(usize, Edge)>], order: &[usize]) -> Vec<Ends> {
+/// Returns the possible ends of each step; `order` is topological. A step that can neither succeed nor fail is
+/// unreachable.
+pub(super) fn possible_ends(known: &[StepFacts], needs: &[Vec<(usize, Edge)>], order: &[usize]) -> Vec<Ends> {
     let mut ends = vec![Ends::default(); known.len()];
     for step in order.iter().copied() {
         let seen: Vec<Ends> =

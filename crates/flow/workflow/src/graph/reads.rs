@@ -1,7 +1,7 @@
-//! Who reads whose output: an expression may only read steps that have ended before it, and an output that nobody
-//! reads need not be kept.
+//! Which outputs are read: an expression may read only steps that have ended before it, and an output that no step or
+//! expression reads need not be stored.
 
-/// For each step, the set of steps before it, as bits. Built only when an expression reads past its direct needs.
+/// For each step, the set of steps before it, as bits. Built only if an expression reads more than its direct needs.
 pub(super) struct Ancestors {
     words: usize,
     bits: Vec<u64>,
@@ -27,7 +27,7 @@ impl Ancestors {
         self.bits[step * self.words + ancestor / 64] >> (ancestor % 64) & 1 == 1
     }
 
-    pub(super) fn of(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn ancestors_of(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.words * 64).filter(move |ancestor| self.contains(step, *ancestor))
     }
 }

@@ -1,4 +1,4 @@
-//! Golden texts of what is refused, and what is made of what is not.
+//! Golden texts of the problems of definitions, and tests of the graphs that valid ones give.
 
 use std::time::Instant;
 
@@ -98,7 +98,7 @@ fn wf_18_not_an_ancestor() {
     "#);
 }
 
-/// WF-15: expressions that stand in texts are compiled and looked at like the others.
+/// WF-15: expressions inside texts are compiled and checked like the others.
 #[test]
 fn wf_15_placeholders_are_expressions_of_the_step() {
     let call = |url: &str| json!({ "use": "http.call", "needs": ["load"], "url": url });
@@ -119,9 +119,9 @@ fn wf_15_placeholders_are_expressions_of_the_step() {
     }));
     let sees = |name: &str| graph[graph.step(name).unwrap()].sees.clone();
     let id = |name: &str| graph.step(name).unwrap();
-    assert_eq!(sees("call"), Sees { run: true, item: false, steps: vec![id("load")] });
-    assert_eq!(sees("shape"), Sees { run: false, item: false, steps: vec![id("between"), id("load")] });
-    assert_eq!(sees("between"), Sees::default());
+    assert_eq!(sees("call"), ContextReads { run: true, item: false, steps: vec![id("load")] });
+    assert_eq!(sees("shape"), ContextReads { run: false, item: false, steps: vec![id("between"), id("load")] });
+    assert_eq!(sees("between"), ContextReads::default());
     assert!(graph[id("load")].output_read);
 }
 
@@ -130,12 +130,12 @@ fn wf_15_placeholders_are_expressions_of_the_step() {
 fn wf_8_control_kinds_have_no_instances() {
     insta::assert_snapshot!(problems(json!({
         "wait": { "use": "sleep", "for": "1s", "for-each": "[1, 2]" },
-    })), @"workflow.book.step.wait.for-each bad-for-each `sleep` is done once in a run (let `for-each` stand in a step before it; event.emit takes a list as its `input`)");
+    })), @"workflow.book.step.wait.for-each bad-for-each `sleep` is done once in a run (move `for-each` to an earlier step; event.emit takes a list as its `input`)");
 }
 
-/// WF-23: before a run exists there is nothing but the event.
+/// WF-23: before a run exists, an expression can read only the event.
 #[test]
-fn wf_23_the_condition_of_an_event_sees_the_event_alone() {
+fn wf_23_the_condition_of_an_event_reads_only_the_event() {
     let on = |when: &str| json!({ "source": "shop", "entity": "book", "when": when });
     insta::assert_snapshot!(problems_of(&json!({
         "on": [on("$event.payload.paid and .priority < 5"), on("$run.key"), on("$index"), on("false"), on(".a |")],
@@ -246,9 +246,9 @@ fn wf_19_chain_and_fan_at_the_limit_are_validated_quickly() {
         (0..STEPS_MAX - 2).map(|n| (format!("s{n}"), json!({ "use": "work", "needs": ["a"] }))).collect();
     let all: Vec<String> = fan.keys().cloned().collect();
     fan.insert("a".to_owned(), json!({ "use": "work" }));
-    // reads far back, so that ancestors are looked at too
+    // it reads a distant step, so that ancestors are built too
     fan.insert("z".to_owned(), json!({ "use": "work", "needs": all, "when": "$steps.a" }));
-    // ten needs each: as many edges as there may be
+    // ten needs each: the maximum number of edges
     let dense: Map<String, Value> = (0..STEPS_MAX)
         .map(|n| {
             let needs: Vec<String> = (n.saturating_sub(10)..n).map(|need| format!("s{need}")).collect();
@@ -257,7 +257,7 @@ fn wf_19_chain_and_fan_at_the_limit_are_validated_quickly() {
         .collect();
     for (shape, steps) in [("chain", chain), ("fan", fan), ("dense", dense)] {
         let value = json!({ "step": steps });
-        // the quickest of a few: the machine has other things to do
+        // the quickest of several runs, since the machine may be busy
         let quickest = (0..5).map(|_| {
             let begin = Instant::now();
             let definition = read("book", &value, &catalogue()).unwrap();
@@ -267,7 +267,7 @@ fn wf_19_chain_and_fan_at_the_limit_are_validated_quickly() {
         });
         let quickest = quickest.min().unwrap();
         println!("{shape}: {quickest:?}");
-        // 200 ms when optimised; what takes seconds is quadratic
+        // 200 ms if optimised; a quadratic algorithm would take seconds
         assert!(quickest.as_millis() < 2000, "{shape} took {quickest:?}");
     }
 }
@@ -286,7 +286,7 @@ fn wf_20_equal_content_has_equal_hash() {
     assert_ne!(hash(&first), hash(&same));
     let graph = compile(&read("book", &first, &catalogue()).unwrap(), 3, &catalogue()).unwrap();
     assert_eq!((graph.version, graph.hash), (3, hash(&first)));
-    // stored with every version: it must not change when the program does
+    // the hash is stored with every version, so a new program must not change it
     assert_eq!(hash(&first), 6_938_102_997_450_692_449);
 }
 
@@ -313,7 +313,7 @@ fn a_graph_knows_its_neighbours() {
 }
 
 #[test]
-fn an_output_that_nobody_reads_is_known() {
+fn an_output_that_no_step_reads_is_marked() {
     let graph = graph(json!({
         "load": { "use": "sql.load" },
         "flag": { "use": "work" },
@@ -324,6 +324,6 @@ fn an_output_that_nobody_reads_is_known() {
         "other": { "use": "work", "needs": ["index"], "input": "{a: 1}" },
     }));
     let read: Vec<&str> = graph.steps.iter().filter(|step| step.output_read).map(|step| &*step.name).collect();
-    // transform has an input of its own, which is all its needs
+    // the input of `transform` is the output of all its needs
     assert_eq!(read, ["load", "pause", "shape"]);
 }

@@ -1,9 +1,9 @@
-//! The states of a run's steps as bits: one plane per state, a step is pending where it is in none.
+//! The states of a run's steps as bits: one plane per state. A step that is in no plane is pending.
 //!
-//! Up to 64 steps stand in the run itself, without allocation; more are in a box, with the number of needs that each
-//! step still waits for (a join of thousands must not be looked through again at every end).
+//! Up to 64 steps are stored in the run itself, without allocation. More are in a box, with the number of needs that
+//! each step still waits for, so that a join of thousands is not scanned again at every end.
 
-use super::{End, Seen, State};
+use super::{End, NeedsSummary, State};
 use crate::graph::{Graph, Masks, StepId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl Plane {
         (Plane::Cancelled, State::Cancelled),
     ];
 
-    pub(super) fn of(end: End) -> Plane {
+    pub(super) fn for_end(end: End) -> Plane {
         match end {
             End::Succeeded => Plane::Succeeded,
             End::Failed => Plane::Failed,
@@ -50,7 +50,7 @@ pub(super) struct Inline([u64; PLANES]);
 pub(super) struct Boxed {
     /// The six words of steps 0 to 63, then those of 64 to 127, and so on.
     words: Vec<u64>,
-    /// Needs of each step that have not ended.
+    /// For each step, the number of needs that have not ended.
     waiting: Vec<u16>,
 }
 
@@ -71,7 +71,7 @@ impl Planes {
         }
     }
 
-    /// The word of each plane that holds this step.
+    /// Returns the word of each plane that contains this step.
     fn words(&self, step: StepId) -> &[u64] {
         match self {
             Planes::Inline(Inline(words)) => words,
@@ -104,7 +104,7 @@ impl Planes {
         Plane::ALL.iter().find(|(plane, _)| is_in(*plane)).map_or(State::Pending, |(_, state)| *state)
     }
 
-    /// Whether any step at all is in this plane.
+    /// Whether at least one step is in this plane.
     pub(super) fn any(&self, plane: Plane) -> bool {
         match self {
             Planes::Inline(Inline(words)) => words[plane as usize] != 0,
@@ -112,7 +112,7 @@ impl Planes {
         }
     }
 
-    /// A step has ended: those that need it wait for one less.
+    /// A step has ended: its dependents wait for one need less.
     pub(super) fn count_down(&mut self, graph: &Graph, step: StepId) {
         if let Planes::Boxed(boxed) = self {
             for dependent in graph.dependents(step) {
@@ -138,8 +138,8 @@ impl Inline {
         succeeded | failed | skipped | blocked | cancelled
     }
 
-    /// The table of edges, for all needs at once.
-    pub(super) fn seen(&self, needs: Masks) -> Seen {
+    /// Applies the table of edges to all needs at once.
+    pub(super) fn needs_summary(&self, needs: Masks) -> NeedsSummary {
         let [_, succeeded, failed, skipped, blocked, cancelled] = self.0;
         let bad = failed | blocked | cancelled;
         let passed_over = failed & needs.optional;
@@ -147,6 +147,6 @@ impl Inline {
             (needs.success & (succeeded | passed_over)) | (needs.done & self.ended()) | (needs.failure & bad);
         let as_skipped = (needs.success & skipped) | (needs.failure & (succeeded | skipped));
         let as_bad = needs.success & bad & !passed_over;
-        Seen { succeeded: as_succeeded != 0, skipped: as_skipped != 0, bad: as_bad != 0 }
+        NeedsSummary { succeeded: as_succeeded != 0, skipped: as_skipped != 0, bad: as_bad != 0 }
     }
 }

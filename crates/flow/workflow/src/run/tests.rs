@@ -1,4 +1,4 @@
-//! The rules of triggers, verdicts and endings, one by one; [`table`] compares them all on random graphs.
+//! Tests of the rules of triggers, verdicts and ends, one by one; [`table`] checks all of them on random graphs.
 
 #[cfg(feature = "planted")]
 mod planted;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::sample::graph;
 
-/// Ends every ready step as `ends` says by name (succeeded where it says nothing) until nothing is ready.
+/// Ends every ready step as `ends` says by name (default: succeeded) until no step is ready.
 fn play(graph: &Graph, ends: &[(&str, End)]) -> Run {
     let mut ready = Vec::new();
     let mut run = Run::begin(graph, &mut ready);
@@ -91,7 +91,7 @@ fn emcee_all_done_does_not_hide_failure() {
 
 #[test]
 fn wf_40_each_trigger_reads_its_row_of_the_table() {
-    // ends of two needs, and what each of the six rules makes of them
+    // the ends of two needs, and the result of each of the six triggers
     use End::{Failed as F, Skipped as K, Succeeded as S};
     use State::{Blocked, Skipped, Succeeded as Runs};
     let rules = ["all-success", "none-failed", "one-success", "all-done", "one-failed", "all-failed"];
@@ -131,7 +131,7 @@ fn wf_4_edges_of_one_join_may_differ() {
 }
 
 #[test]
-fn wf_4_a_failure_edge_takes_blocked_for_failed() {
+fn wf_4_a_failure_edge_counts_blocked_as_failed() {
     let graph = graph(json!({
         "first": { "use": "work" },
         "second": { "use": "work", "needs": ["first"] },
@@ -156,7 +156,7 @@ fn wf_7_a_failed_optional_step_is_seen_as_succeeded_but_shown_as_failed() {
     assert_eq!(state(&graph, &run, "told"), State::Succeeded, "a failure edge sees the raw state");
     assert_eq!(run.verdict(&graph), Some(Verdict::Succeeded));
     let run = play(&graph, &[("load", End::Failed)]);
-    assert_eq!(state(&graph, &run, "index"), State::Blocked, "only its own failure is passed over");
+    assert_eq!(state(&graph, &run, "index"), State::Blocked, "only a failure of the optional step itself is ignored");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn wf_44_forgiveness_passes_backwards_through_blocked_steps() {
 }
 
 #[test]
-fn wf_44_forgiveness_does_not_pass_through_what_succeeded() {
+fn wf_44_forgiveness_does_not_pass_through_a_step_that_succeeded() {
     let graph = graph(json!({
         "work": { "use": "work" },
         "note": { "use": "work", "needs": [{ "step": "work", "on": "done" }] },
@@ -240,7 +240,7 @@ fn wf_44_a_blocked_sink_that_is_not_forgiven_fails_the_run() {
         }))
     };
     let verdict = |graph: &Graph| play(graph, &[("load", End::Failed)]).verdict(graph);
-    assert_eq!(verdict(&steps(false, false)), Some(Verdict::Failed), "the index is stale and nobody says so");
+    assert_eq!(verdict(&steps(false, false)), Some(Verdict::Failed), "the index is stale, so the run has failed");
     assert_eq!(verdict(&steps(true, false)), Some(Verdict::Succeeded));
     assert_eq!(verdict(&steps(false, true)), Some(Verdict::Succeeded));
 }
@@ -264,7 +264,7 @@ fn wf_47_an_answer_for_a_step_that_is_not_ready_changes_nothing() {
 }
 
 #[test]
-fn wf_45_stop_cancels_what_has_not_started() {
+fn wf_45_stop_cancels_pending_steps() {
     let graph = graph(json!({
         "bad": { "use": "work" }, "slow": { "use": "work" },
         "after": { "use": "work", "needs": ["slow"] },
@@ -292,7 +292,7 @@ fn wf_53_a_cancelled_run_is_never_a_success() {
     run.cancel(&graph);
     assert_eq!(state(&graph, &run, "work"), State::Cancelled);
     assert_eq!(run.verdict(&graph), Some(Verdict::Failed));
-    // what had failed before is not forgiven by what never ran
+    // a step that never ran does not forgive an earlier failure
     let mut run = Run::begin(&graph, &mut ready);
     ready.clear();
     assert!(run.end(&graph, graph.step("work").unwrap(), End::Failed, &mut ready));
@@ -312,10 +312,10 @@ fn row_gone_steps_pass_and_sinks_delete() {
     let mut run = Run::begin(&graph, &mut ready);
     let passes = |run: &Run, name: &str| run.passes(&graph, graph.step(name).unwrap());
     assert!(!run.is_missing() && !passes(&run, "shape"));
-    run.missing();
+    run.set_missing();
     assert!(run.is_missing());
     assert!(passes(&run, "load") && passes(&run, "shape"));
-    assert!(!passes(&run, "notify"), "it asked to run");
+    assert!(!passes(&run, "notify"), "it has on-missing = run");
     assert!(!passes(&run, "index"), "it deletes");
     finish(&graph, &mut run, ready, &[]);
     assert_eq!(run.verdict(&graph), Some(Verdict::Succeeded));
@@ -336,7 +336,7 @@ fn row_gone_a_sink_deletes_whether_its_other_need_was_skipped_before_or_passed_a
         if flag_first {
             assert!(run.end(&graph, flag, End::Skipped, &mut ready));
         }
-        run.missing();
+        run.set_missing();
         assert!(run.end(&graph, load, End::Succeeded, &mut ready));
         if !flag_first {
             assert!(run.passes(&graph, flag));
@@ -347,7 +347,7 @@ fn row_gone_a_sink_deletes_whether_its_other_need_was_skipped_before_or_passed_a
 }
 
 #[test]
-fn wf_59_a_restored_run_goes_on_where_it_was() {
+fn wf_59_a_restored_run_continues_where_it_was() {
     let graph = graph(json!({
         "load": { "use": "work" },
         "call": { "use": "work", "needs": ["load"] },
@@ -359,7 +359,7 @@ fn wf_59_a_restored_run_goes_on_where_it_was() {
     let mut ready = Vec::new();
     let finished = [(id("maybe"), End::Skipped), (id("call"), End::Succeeded)];
     let mut run = Run::restore(&graph, &finished, &mut ready);
-    // the load was not kept and is done again; the call is not, although it needs the load
+    // the load has no checkpoint and is executed again; the call is not, although it needs the load
     assert_eq!(names(&graph, &ready), ["load"]);
     assert_eq!(state(&graph, &run, "call"), State::Succeeded);
     assert_eq!(state(&graph, &run, "after"), State::Skipped);
@@ -369,7 +369,7 @@ fn wf_59_a_restored_run_goes_on_where_it_was() {
 }
 
 #[test]
-fn wf_59_nothing_finished_is_a_new_run() {
+fn wf_59_a_restored_run_without_ended_steps_is_a_new_run() {
     let graph = graph(json!({ "a": { "use": "work" }, "b": { "use": "work", "needs": ["a"] } }));
     let mut ready = Vec::new();
     let run = Run::restore(&graph, &[], &mut ready);

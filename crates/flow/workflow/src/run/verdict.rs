@@ -1,11 +1,12 @@
-//! What a run amounts to, once every step has ended.
+//! The verdict of a run, once every step has ended.
 //!
-//! Failed: a failed step that is not forgiven, a blocked sink that is not forgiven, or anything cancelled. A blocked step
-//! never counts itself, since a failure caused it; but a sink that did not write has left its target stale.
+//! A run has failed if it has a failed step that is not forgiven, a blocked sink that is not forgiven, or a cancelled
+//! step. Other blocked steps do not count, since a failure caused them; but a sink that did not write has left its
+//! target stale.
 //!
-//! A failure is forgiven if its step is `optional`, or if a direct dependent with `forgives` succeeded. Through blocked
-//! dependents this passes backwards: who forgives the blocked one forgives what blocked it. A dependent that merely
-//! runs whatever happens (`all-done`) forgives nothing.
+//! A failure is forgiven if its step is `optional`, or if a direct dependent with `forgives` succeeded. Forgiveness
+//! passes backwards through blocked dependents: a step that forgives the blocked one forgives the step that blocked it.
+//! A dependent that runs in any case (`all-done`) forgives nothing.
 
 use super::State;
 use super::planes::{Plane, Planes};
@@ -23,7 +24,7 @@ pub(super) fn verdict(planes: &Planes, graph: &Graph) -> Verdict {
     if planes.any(Plane::Cancelled) && !planted::on("count C as S") {
         return Verdict::Failed;
     }
-    // the way of nearly every run
+    // nearly every run ends here
     if !planes.any(Plane::Failed) && !planes.any(Plane::Blocked) {
         return Verdict::Succeeded;
     }
@@ -44,7 +45,7 @@ pub(super) fn verdict(planes: &Planes, graph: &Graph) -> Verdict {
     Verdict::Succeeded
 }
 
-/// Whether this dependent, decided before in reverse order, forgives what it needs.
+/// Whether this dependent, which the reverse order has decided before, forgives its needs.
 fn forgives(planes: &Planes, graph: &Graph, dependent: StepId, forgiven: &[bool]) -> bool {
     match planes.state(dependent) {
         State::Succeeded => graph[dependent].forgives,

@@ -1,4 +1,4 @@
-//! The layers in front of real services, over loopback HTTP.
+//! Tests of the layers in front of real services, over loopback HTTP.
 
 use std::{
     net::SocketAddr,
@@ -11,8 +11,7 @@ use std::{
 
 use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
 use honeyflow_hive::{
-    Capabilities, HiveStore, NodeId, Reply, Traffic,
-    contract::Request as Asked,
+    Capabilities, HiveStore, NodeId, Reply, Traffic, contract,
     limit::{Config, Definition, Limit, Limits, Service},
 };
 use honeyflow_hive_layer::{EngagedLayer, LimitLayer};
@@ -29,7 +28,7 @@ struct Store {
 type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Reply, honeyflow_runtime::Failure>> + Send>>;
 
 impl HiveStore for Store {
-    fn call(&self, request: Asked) -> Answer {
+    fn call(&self, request: contract::Request) -> Answer {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.broken.load(Ordering::Relaxed) {
             return Box::pin(async { Err(honeyflow_runtime::Failure::retry("store-down", "connection refused")) });
@@ -51,13 +50,13 @@ fn store() -> Arc<Store> {
 fn limits(store: &Arc<Store>) -> Limits {
     let (service, limits) = Service::new(Config::new(store.clone(), NodeId(Uuid::new_v4())));
     tokio::spawn(service.run(std::future::pending()));
-    limits.counted(1, 1);
+    limits.set_node_counts(1, 1);
     limits
 }
 
 async fn limit(limits: &Limits, quota: &str) -> Limit {
     let limit = limits.define(&Definition::parse("search", quota).unwrap()).unwrap();
-    // The first request defines it; from then on it is the store's.
+    // The first request waits until the store has the definition.
     while limit.key("warm-up").take(1, Duration::from_secs(30)).await.is_err() {}
     limit
 }
@@ -94,25 +93,25 @@ async fn hv_73_a_refusal_is_429_with_the_standard_fields() {
         let response = ask(&url, "a").await;
         assert_eq!(response.status(), StatusCode::OK);
         let policy = field(&response, "ratelimit-policy");
-        assert!(policy.starts_with("\"search\";q=3;w=3600;pk=:"), "of this client's bucket: {policy}");
-        let told = format!("\"search\";r={left}");
-        assert!(field(&response, "ratelimit").starts_with(&told), "{told}: {:?}", response.headers());
+        assert!(policy.starts_with("\"search\";q=3;w=3600;pk=:"), "it names this client's bucket: {policy}");
+        let expected = format!("\"search\";r={left}");
+        assert!(field(&response, "ratelimit").starts_with(&expected), "{expected}: {:?}", response.headers());
     }
     let response = ask(&url, "a").await;
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     let retry: u64 = field(&response, "retry-after").parse().unwrap();
     assert!((1190..=1200).contains(&retry), "a third of an hour, rounded up: {retry}");
-    let told = format!("\"search\";r=0;t={retry};pk=:");
-    assert!(field(&response, "ratelimit").starts_with(&told), "one truth in all fields: {:?}", response.headers());
+    let expected = format!("\"search\";r=0;t={retry};pk=:");
+    assert!(field(&response, "ratelimit").starts_with(&expected), "all fields say the same: {:?}", response.headers());
     assert_eq!(field(&response, "x-ratelimit-remaining"), "0");
     assert_eq!(field(&response, "x-ratelimit-reset"), retry.to_string());
     assert_eq!(response.bytes().await.unwrap().len(), 0);
-    assert_eq!(ask(&url, "b").await.status(), StatusCode::OK, "another client has its own");
+    assert_eq!(ask(&url, "b").await.status(), StatusCode::OK, "another client has its own bucket");
 }
 
 /// HV-73
 #[tokio::test]
-async fn hv_73_a_shadow_limit_counts_and_refuses_nobody() {
+async fn hv_73_a_shadow_limit_counts_and_refuses_no_request() {
     let store = store();
     let limits = limits(&store);
     let limit = limit(&limits, "3/h").await;
@@ -126,7 +125,7 @@ async fn hv_73_a_shadow_limit_counts_and_refuses_nobody() {
     assert_eq!(denied, 2);
 }
 
-/// HV-73: cost by closure; what costs nothing always passes.
+/// HV-73: a closure sets the cost; a request with a cost of 0 always passes.
 #[tokio::test]
 async fn hv_73_costs_are_what_the_closure_says() {
     let store = store();
@@ -141,7 +140,7 @@ async fn hv_73_costs_are_what_the_closure_says() {
     assert_eq!(ask(&format!("{url}/1"), "a").await.status(), StatusCode::OK, "one was left");
 }
 
-/// HV-64: whatever becomes of the store, a request is admitted or refused; it never fails.
+/// HV-64: when the store fails and comes back, a request is admitted or refused; it never fails.
 #[tokio::test]
 async fn failover_gives_500() {
     let store = store();
@@ -163,9 +162,9 @@ async fn failover_gives_500() {
     assert!(seen.contains(&StatusCode::TOO_MANY_REQUESTS));
 }
 
-/// HV-73: for gRPC a refusal is a status, not an HTTP code.
+/// HV-73: a gRPC request is refused with a gRPC status, not with an HTTP code.
 #[tokio::test]
-async fn hv_73_grpc_is_told_resource_exhausted() {
+async fn hv_73_a_refused_grpc_request_gets_resource_exhausted() {
     let store = store();
     let limits = limits(&store);
     let limit = limit(&limits, "3/h").await;
@@ -185,11 +184,11 @@ async fn hv_73_grpc_is_told_resource_exhausted() {
     assert!(response.headers().contains_key("grpc-status-details-bin"));
 }
 
-/// HV-31: an answer of any type passes as it is: one that has not been said to its end, in a body that could not be kept.
+/// HV-31: a response of any type passes unchanged, even one whose body is not complete yet and could not be buffered.
 #[tokio::test]
 async fn hv_31_answers_pass_through_unchanged_and_unbuffered() {
     #[derive(Default)]
-    struct Said(Option<tokio::sync::mpsc::Receiver<&'static str>>);
+    struct ChannelBody(Option<tokio::sync::mpsc::Receiver<&'static str>>);
 
     let store = store();
     let limits = limits(&store);
@@ -198,29 +197,30 @@ async fn hv_31_answers_pass_through_unchanged_and_unbuffered() {
     let said = Arc::new(std::sync::Mutex::new(Some(said)));
     let below = tower::service_fn(move |request: Request<&'static str>| {
         let said = said.lock().unwrap().take();
-        async move { Ok::<_, std::num::ParseIntError>(axum::http::Response::new((request.into_body(), Said(said)))) }
+        async move { Ok::<_, std::num::ParseIntError>(axum::http::Response::new((request.into_body(), ChannelBody(said)))) }
     });
     let service = tower_layer_of(EngagedLayer::new(Traffic::default()), tower_layer_of(LimitLayer::new(limit), below));
     let answered = service.oneshot(Request::new("asked")).await;
-    let (asked, Said(said)) = answered.expect("the error's type is the service's own, too").into_body();
+    let (asked, ChannelBody(said)) = answered.expect("the error type is the service's own, too").into_body();
     assert_eq!(asked, "asked");
-    let mut said = said.expect("the very body that was made");
+    let mut said = said.expect("the body that the service made");
     for word in ["first", "second"] {
         say.send(word).await.unwrap();
-        assert_eq!(said.recv().await, Some(word), "said after the answer had passed");
+        assert_eq!(said.recv().await, Some(word), "sent after the response had passed");
     }
 }
 
-/// HV-68, HV-73: a slot is held until the answer is sent to its end, and the fields speak of how many at once.
+/// HV-68, HV-73: a slot is held until the response is sent completely, and the fields describe a concurrency limit.
 #[tokio::test]
 async fn hv_68_a_slot_is_held_until_the_answer_ends() {
     let store = store();
     let node = NodeId(Uuid::new_v4());
-    let joins = Asked::Join { node, name: "n".into(), heartbeat_ms: 2000, ttl_ms: 6000, meta: "{}".to_owned() };
+    let joins =
+        contract::Request::Join { node, name: "n".into(), heartbeat_ms: 2000, ttl_ms: 6000, meta: "{}".to_owned() };
     store.call(joins).await.unwrap();
     let (service, limits) = Service::new(Config::new(store.clone(), node));
     tokio::spawn(service.run(std::future::pending()));
-    limits.counted(1, 1);
+    limits.set_node_counts(1, 1);
     let slots = limits.define(&Definition::slots("calls", 2)).unwrap();
     while slots.try_take(2).await.is_err() {}
     let (say, said) = tokio::sync::mpsc::channel::<Result<&'static str, std::io::Error>>(1);
@@ -236,22 +236,26 @@ async fn hv_68_a_slot_is_held_until_the_answer_ends() {
     let long = ask(&url, "a").await;
     assert_eq!(field(&long, "ratelimit-policy"), "\"calls\";q=2;qu=\"concurrent-requests\"");
     assert_eq!(field(&long, "ratelimit"), "\"calls\";r=1");
-    let other = slots.try_take(1).await.expect("the other one");
+    let other = slots.try_take(1).await.expect("the other slot");
     let refused = ask(&url, "a").await;
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "its head was sent long ago");
+    assert_eq!(
+        refused.status(),
+        StatusCode::TOO_MANY_REQUESTS,
+        "the head of the first response is sent, but not its body"
+    );
     assert!(field(&refused, "ratelimit").starts_with("\"calls\";r=0;t="), "{:?}", refused.headers());
     drop(other);
     say.send(Ok("the end")).await.unwrap();
     drop(say);
     assert_eq!(long.text().await.unwrap(), "the end");
-    assert!(slots.take(2, Duration::from_secs(30)).await.is_ok(), "both are free");
+    assert!(slots.take(2, Duration::from_secs(30)).await.is_ok(), "both slots are free");
 }
 
 fn tower_layer_of<L: tower::Layer<S>, S>(layer: L, service: S) -> L::Service {
     layer.layer(service)
 }
 
-/// HV-25, HV-26: requests engage, probes do not, and nothing is asked of the store.
+/// HV-25, HV-26: requests make a node engaged, probes do not, and the store is not asked.
 #[tokio::test]
 async fn hv_26_a_request_engages_without_a_store_operation() {
     let store = store();

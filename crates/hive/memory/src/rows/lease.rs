@@ -1,9 +1,9 @@
-//! Leases: look, and every change of hands.
+//! Leases: reads, and every transfer from one holder to another.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply,
-    contract::{Claim, EventKind, Held, LeaseRow, Mint, Refusal},
+    contract::{Claim, EventKind, HeldLease, LeaseRow, Mint, Refusal},
     planted,
 };
 use honeyflow_runtime::Failure;
@@ -11,7 +11,7 @@ use honeyflow_runtime::Failure;
 use super::{Lease, Rows};
 
 impl Rows {
-    pub(super) fn look(&mut self, now_ms: u64, names: &[Name]) -> Reply {
+    pub(super) fn read_leases(&mut self, now_ms: u64, names: &[Name]) -> Reply {
         for name in names {
             let missing = || Lease { epoch: Epoch(0), holder: None, heir: None, since_ms: now_ms, cause: "".into() };
             self.leases.entry(name.clone()).or_insert_with(missing);
@@ -30,11 +30,11 @@ impl Rows {
             name: name.clone(),
             epoch: lease.epoch,
             holder: lease.holder,
-            heir: lease.heir,
+            successor: lease.heir,
             since_ms: lease.since_ms,
             cause: lease.cause.to_string(),
             free: self.is_free(lease),
-            heir_is_warm: lease.heir.is_some_and(is_warm),
+            successor_is_warm: lease.heir.is_some_and(is_warm),
         })
     }
 
@@ -112,7 +112,7 @@ impl Rows {
         kind: EventKind,
         allowed: impl Fn(&Rows, &Lease, &Claim) -> bool,
     ) -> Result<Reply, Failure> {
-        let mut minted: Vec<Held> = Vec::new();
+        let mut minted: Vec<HeldLease> = Vec::new();
         for claim in claims {
             let lease = self.leases.get(&claim.lease).filter(|lease| allowed(self, lease, claim));
             if let Some(lease) = lease.filter(|_| minted.iter().all(|held| held.lease != claim.lease)) {
@@ -120,15 +120,15 @@ impl Rows {
                 let epoch = Epoch((lease.epoch.0 + 1).max(next).max(claim.floor.0.saturating_add(1)));
                 if epoch > Epoch::MAX {
                     let said = format!("lease {}: epoch {} is beyond 2^40", claim.lease, epoch.0);
-                    return Err(Failure::fatal("epoch-too-large", said));
+                    return Err(Failure::fatal(honeyflow_hive::codes::EPOCH_TOO_LARGE, said));
                 }
-                minted.push(Held { lease: claim.lease.clone(), epoch });
+                minted.push(HeldLease { lease: claim.lease.clone(), epoch });
             }
         }
         if minted.is_empty() {
             return Ok(Reply::Refused(Refusal::Raced));
         }
-        for Held { lease, epoch } in &minted {
+        for HeldLease { lease, epoch } in &minted {
             let row = Lease { epoch: *epoch, holder: Some(holder), heir: None, since_ms: now_ms, cause: cause.clone() };
             self.leases.insert(lease.clone(), row);
             self.event(now_ms, kind, Some(holder), Some((lease, *epoch)), cause);
@@ -136,9 +136,9 @@ impl Rows {
         Ok(Reply::Taken(minted))
     }
 
-    pub(super) fn release(&mut self, now_ms: u64, node: NodeId, held: &[Held], cause: &Name) -> Reply {
+    pub(super) fn release(&mut self, now_ms: u64, node: NodeId, held: &[HeldLease], cause: &Name) -> Reply {
         let mut released = Vec::new();
-        for Held { lease, epoch } in held {
+        for HeldLease { lease, epoch } in held {
             let row = self.leases.get_mut(lease);
             if let Some(row) = row.filter(|row| row.epoch == *epoch && row.holder == Some(node)) {
                 *row = Lease { epoch: *epoch, holder: None, heir: None, since_ms: now_ms, cause: cause.clone() };
@@ -152,7 +152,7 @@ impl Rows {
         Reply::Released(released)
     }
 
-    pub(super) fn set_heir(&mut self, now_ms: u64, fence: &Fence, heir: Option<NodeId>) -> Reply {
+    pub(super) fn set_successor(&mut self, now_ms: u64, fence: &Fence, heir: Option<NodeId>) -> Reply {
         if !self.holds(fence) {
             return stale(fence);
         }

@@ -1,4 +1,4 @@
-//! Definitions, buckets and slots.
+//! Limits: their definitions, buckets and slots.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use honeyflow_hive::{
     NodeId,
     bucket::Bucket,
     contract::limit::{
-        BucketRow, Definition, Denial, Denied, Draw, Exact, Key, Limit, Reply, Request, Rule, Slots, Undefined,
+        BucketRow, Definition, Denial, DeniedTake, Draw, ExactTake, Key, Limit, Reply, Request, Rule, Slots,
+        UndefinedLimit,
     },
     planted,
 };
@@ -27,7 +28,7 @@ pub(super) struct Limits {
 struct Share {
     has: u64,
     seq: u64,
-    /// When its node last spoke of it.
+    /// The hive time at which the node last sent a request for these slots.
     said_ms: u64,
 }
 
@@ -36,7 +37,7 @@ impl Limits {
         self.definitions.get(limit).map(|limit| Definition::in_force(limit.now, limit.next, now_ms))
     }
 
-    /// The slots of a node that is gone.
+    /// Gives back the slots of a node that has left or was removed.
     pub fn give_back(&mut self, node: NodeId) {
         let buckets = &mut self.buckets;
         self.slots.retain(|(bucket, holder), share| {
@@ -81,7 +82,7 @@ impl Rows {
             }
             Request::Exact { takes, peek } => self.exact(now_ms, &takes, peek),
             Request::Refund(takes) => {
-                for Exact { limit, key, cost, window } in takes {
+                for ExactTake { limit, key, cost, window } in takes {
                     if let Some(bucket) = self.limits.buckets.get_mut(&(limit, key)) {
                         bucket.refund(cost, window);
                     }
@@ -115,28 +116,32 @@ impl Rows {
         self.view.as_ref().map_or(0, |view| view.lineage_ms)
     }
 
-    fn draw(&mut self, now_ms: u64, draw: &Draw) -> Result<honeyflow_hive::contract::limit::Drawn, Undefined> {
-        let definition = self.limits.definition(&draw.limit, now_ms).ok_or(Undefined)?;
+    fn draw(
+        &mut self,
+        now_ms: u64,
+        draw: &Draw,
+    ) -> Result<honeyflow_hive::contract::limit::DrawOutcome, UndefinedLimit> {
+        let definition = self.limits.definition(&draw.limit, now_ms).ok_or(UndefinedLimit)?;
         let lineage_ms = self.lineage_ms();
         let bucket = self.limits.buckets.entry((draw.limit.clone(), draw.key));
         let fresh = || Bucket::fresh(&definition, definition.rule.pool_u(), lineage_ms, now_ms);
-        Ok(bucket.or_insert_with(fresh).answer(&definition, draw, now_ms))
+        Ok(bucket.or_insert_with(fresh).draw_and_reserve(&definition, draw, now_ms))
     }
 
-    /// On copies, which replace the rows only if every one admits.
-    fn exact(&mut self, now_ms: u64, takes: &[Exact], peek: bool) -> Reply {
+    /// Works on copies of the buckets. They replace the rows only if every bucket admits its take.
+    fn exact(&mut self, now_ms: u64, takes: &[ExactTake], peek: bool) -> Reply {
         let mut asked: BTreeMap<BucketId, Bucket> = BTreeMap::new();
         let mut left = Vec::new();
-        for (at, Exact { limit, key, cost, window }) in takes.iter().enumerate() {
+        for (at, ExactTake { limit, key, cost, window }) in takes.iter().enumerate() {
             let Some(definition) = self.limits.definition(limit, now_ms) else {
-                return Reply::Denied(Denied { at, version: 0, why: Denial::Undefined });
+                return Reply::Denied(DeniedTake { at, version: 0, why: Denial::Undefined });
             };
             let id = (limit.clone(), *key);
             let stored = self.limits.buckets.get(&id).copied();
             let fresh = || Bucket::fresh(&definition, definition.rule.burst_u, self.lineage_ms(), now_ms);
             let bucket = asked.entry(id).or_insert_with(|| stored.unwrap_or_else(fresh));
-            if let Err(why) = bucket.ask(&definition, *cost, *window, now_ms) {
-                return Reply::Denied(Denied { at, version: definition.version, why });
+            if let Err(why) = bucket.check_take(&definition, *cost, *window, now_ms) {
+                return Reply::Denied(DeniedTake { at, version: definition.version, why });
             }
             if !peek {
                 bucket.take(*cost);
@@ -154,8 +159,8 @@ impl Rows {
         now_ms: u64,
         node: NodeId,
         Slots { limit, key, seq, wants }: Slots,
-    ) -> Result<honeyflow_hive::contract::limit::SlotsHeld, Undefined> {
-        let definition = self.limits.definition(&limit, now_ms).ok_or(Undefined)?;
+    ) -> Result<honeyflow_hive::contract::limit::SlotsHeld, UndefinedLimit> {
+        let definition = self.limits.definition(&limit, now_ms).ok_or(UndefinedLimit)?;
         let id = (limit, key);
         let bucket = self.limits.buckets.entry(id.clone()).or_insert_with(|| Bucket::fresh(&definition, 0, 0, now_ms));
         let share = self.limits.slots.entry((id, node)).or_default();
@@ -197,8 +202,8 @@ impl Rows {
                 version: bucket.version,
                 pool_u: bucket.pool_u,
                 pool_ms: bucket.pool_ms,
-                issued_u: bucket.issued_by_u(now_ms),
-                booked_u: bucket.booked_u(now_ms),
+                issued_u: bucket.total_issued_u(now_ms),
+                booked_u: bucket.reserved_u(now_ms),
             })
             .collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.issued_u), row.key));

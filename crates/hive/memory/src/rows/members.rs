@@ -1,10 +1,12 @@
-//! The nodes' rows by id, and by when they expire what a beat tells of them, as an index of a database has it.
+//! The rows of the nodes by id, with a second index by expiry time.
+//!
+//! The index holds the columns that a heartbeat reports about other nodes, as a covering index of a database does.
 
 use std::{collections::BTreeMap, ops::Deref};
 
 use honeyflow_hive::{
     NodeId,
-    contract::{NodeRow, Watched},
+    contract::{NodeRow, WatchedNode},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -20,7 +22,7 @@ struct Beat {
     ttl_ms: u64,
 }
 
-/// To read; whatever changes goes by the index as well.
+/// Gives read access only. Every change goes through [`Members`], which keeps the index up to date.
 impl Deref for Members {
     type Target = BTreeMap<NodeId, NodeRow>;
 
@@ -53,15 +55,15 @@ impl Members {
         Some(changed)
     }
 
-    /// The others, at most so many.
-    pub fn soonest_beside(&self, node: NodeId, max: usize) -> Vec<Watched> {
+    /// Returns at most `max` nodes other than `node`, those that expire soonest first.
+    pub fn soonest_beside(&self, node: NodeId, max: usize) -> Vec<WatchedNode> {
         let mut soonest = Vec::with_capacity(max);
         for (&(expires_ms, id), &Beat { number: beat, heartbeat_ms, ttl_ms }) in &self.by_expiry {
             if soonest.len() == max {
                 break;
             }
             if id != node {
-                soonest.push(Watched { id, beat, heartbeat_ms, ttl_ms, expires_ms, dead: false });
+                soonest.push(WatchedNode { id, beat, heartbeat_ms, ttl_ms, expires_ms, dead: false });
             }
         }
         soonest
@@ -76,7 +78,7 @@ fn beat_of(row: &NodeRow) -> Beat {
     Beat { number: row.beat, heartbeat_ms: row.heartbeat_ms, ttl_ms: row.ttl_ms }
 }
 
-pub fn watched(row: &NodeRow) -> Watched {
+pub fn watched(row: &NodeRow) -> WatchedNode {
     let NodeRow { id, beat, heartbeat_ms, ttl_ms, expires_ms, .. } = *row;
-    Watched { id, beat, heartbeat_ms, ttl_ms, expires_ms, dead: false }
+    WatchedNode { id, beat, heartbeat_ms, ttl_ms, expires_ms, dead: false }
 }

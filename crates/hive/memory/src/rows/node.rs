@@ -1,10 +1,10 @@
-//! Membership: join, beat, burial.
+//! Membership: nodes join, renew their rows by heartbeats, leave, and are removed when they have expired.
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
     NodeId, Reply,
     contract::{
-        Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, NodeRow, QUEEN, Queen, Refusal, SOONEST_MAX, State,
+        Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, NodeRow, QUEEN, Queen, Refusal, Removal, SOONEST_MAX, State,
         Status,
     },
     planted,
@@ -25,7 +25,7 @@ impl Rows {
     ) -> Result<Reply, Failure> {
         if meta.len() > META_BYTES_MAX {
             let said = format!("a node's meta data is {} bytes; {META_BYTES_MAX} are the limit", meta.len());
-            return Err(Failure::reject("meta-too-large", said));
+            return Err(Failure::reject(honeyflow_hive::codes::META_TOO_LARGE, said));
         }
         if self.nodes.contains_key(&node) {
             return Ok(Reply::Refused(Refusal::Known));
@@ -50,7 +50,7 @@ impl Rows {
         Ok(Reply::Joined(Box::new(self.status(now_ms, node, true, true))))
     }
 
-    /// Whether it is a member.
+    /// Renews the row of the node. Returns whether it is a member.
     pub(super) fn renew(&mut self, now_ms: u64, node: NodeId, state: State) -> bool {
         if planted::on("renew by name only") {
             let name = self.nodes.get(&node).map(|row| row.name.clone());
@@ -86,11 +86,11 @@ impl Rows {
             queen: self.leases.get(QUEEN).map(|lease| Queen {
                 epoch: lease.epoch,
                 holder: lease.holder,
-                heir: lease.heir,
+                successor: lease.heir,
                 since_ms: lease.since_ms,
                 node: lease.holder.and_then(|holder| self.nodes.get(&holder)).map(watched),
             }),
-            heir_of: self
+            successor_of: self
                 .leases
                 .iter()
                 .filter(|(_, lease)| lease.heir == Some(node))
@@ -109,9 +109,9 @@ impl Rows {
         }
     }
 
-    pub(super) fn bury(&mut self, now_ms: u64, burials: &[Burial]) -> Vec<NodeId> {
+    pub(super) fn remove_expired(&mut self, now_ms: u64, burials: &[Removal]) -> Vec<NodeId> {
         let mut buried = Vec::new();
-        for Burial { node, beat, silent, cause } in burials {
+        for Removal { node, beat, silent, cause } in burials {
             let row = self.nodes.get(node);
             if row.is_some_and(|row| row.beat == *beat && (*silent || !row.is_alive(now_ms))) {
                 self.remove(now_ms, *node, EventKind::Buried, cause);
@@ -121,8 +121,8 @@ impl Rows {
         buried
     }
 
-    /// Without having watched it: the caller knows that the node is dead.
-    pub fn bury_known(&mut self, node: NodeId, now_ms: u64) {
+    /// Removes a node that the caller knows to be dead, without having watched its heartbeats.
+    pub fn remove_dead(&mut self, node: NodeId, now_ms: u64) {
         self.remove(now_ms, node, EventKind::Buried, &"known to be dead".into());
     }
 
@@ -144,7 +144,7 @@ impl Rows {
         mended + self.limits.mend(now_ms)
     }
 
-    /// Under epoch and time of what is published.
+    /// Counts the nodes. Epoch and time stay those of the published count.
     pub(super) fn tally(&self, now_ms: u64) -> Counts {
         let count = |is: &dyn Fn(&NodeRow) -> bool| self.nodes.values().filter(|row| is(row)).count() as u64;
         Counts {

@@ -1,18 +1,18 @@
-//! The view, its events, and where it comes from.
+//! The view with its version and events, and the lineage it belongs to.
 
 use std::{collections::BTreeSet, ops::Bound};
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
     Fence, Reply,
-    contract::{Burial, Counts, Event, EventKind, Events, Held, QUEEN, Refusal, View},
+    contract::{Counts, Event, EventKind, Events, HeldLease, QUEEN, Refusal, Removal, View},
     planted,
 };
 
 use super::{Rows, lease::stale};
 
 impl Rows {
-    pub(super) fn whole(&self, now_ms: u64) -> Reply {
+    pub(super) fn read_view(&self, now_ms: u64) -> Reply {
         Reply::View(Box::new(View {
             head: self.head(now_ms),
             nodes: self.nodes.values().cloned().collect(),
@@ -24,9 +24,9 @@ impl Rows {
         let head = self.head(now_ms);
         let events: Vec<Event> =
             self.events.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, event)| event.clone()).collect();
-        // Versions are unique and rise: as many as there should be means that none is missing.
+        // Versions are unique and rise by one: if the number of events is right, none is missing.
         if head.version.checked_sub(after) != Some(events.len() as u64) || events.len() as u64 > max {
-            return self.whole(now_ms);
+            return self.read_view(now_ms);
         }
         let nodes: BTreeSet<_> = events.iter().filter_map(|event| event.node).collect();
         let leases: BTreeSet<Name> = events.iter().filter_map(|event| event.lease.clone()).collect();
@@ -46,11 +46,11 @@ impl Rows {
         Reply::History(self.events.values().rev().filter(wanted).take(max).cloned().collect())
     }
 
-    pub(super) fn count(&mut self, now_ms: u64, fence: &Fence, every_ms: u64, bury: &[Burial]) -> Reply {
+    pub(super) fn count(&mut self, now_ms: u64, fence: &Fence, every_ms: u64, bury: &[Removal]) -> Reply {
         if !self.holds_queen(fence) && !planted::on("count unfenced") {
             return stale(fence);
         }
-        let buried = self.bury(now_ms, bury);
+        let buried = self.remove_expired(now_ms, bury);
         let mut counts = self.tally(now_ms);
         let published = self.view_or_new(now_ms);
         let last = published.counts;
@@ -62,10 +62,10 @@ impl Rows {
             counts = Counts { epoch: fence.epoch(), counted_ms: now_ms, ..counts };
             published.counts = counts;
         }
-        Reply::Counted { hive_ms: now_ms, counts, published: due, buried }
+        Reply::Counted { hive_ms: now_ms, counts, published: due, removed: buried }
     }
 
-    pub(super) fn missed(&mut self, now_ms: u64, fence: &Fence, cause: &Name) -> Reply {
+    pub(super) fn record_missed(&mut self, now_ms: u64, fence: &Fence, cause: &Name) -> Reply {
         if !self.holds(fence) {
             return stale(fence);
         }
@@ -108,15 +108,15 @@ impl Rows {
         let server = self.server.clone();
         let view = self.view_or_new(now_ms);
         (view.lineage, view.lineage_ms) = (Some(server), now_ms);
-        self.jump(now_ms, EventKind::Lineage, &found.into());
+        self.jump_version(now_ms, EventKind::Lineage, &found.into());
         Reply::Done
     }
 
-    pub(super) fn behind(&mut self, lineage: &str, version: u64, leases: &[Held]) -> Reply {
-        let lower = |held: &Held| self.leases.get(&held.lease).is_none_or(|lease| lease.epoch < held.epoch);
+    pub(super) fn report_behind(&mut self, lineage: &str, version: u64, leases: &[HeldLease]) -> Reply {
+        let lower = |held: &HeldLease| self.leases.get(&held.lease).is_none_or(|lease| lease.epoch < held.epoch);
         let is_behind = leases.iter().any(lower);
         match &mut self.view {
-            // Another server's history is unknown anyway: it is recorded as new, and waited for.
+            // The history of another server is unknown anyway: the node records it as a new lineage and waits.
             Some(view)
                 if view.lineage.as_deref() == Some(lineage)
                     && *lineage == *self.server
@@ -133,15 +133,15 @@ impl Rows {
         match &mut self.view {
             Some(view) if view.hold.is_some() => {
                 (view.hold, view.lineage_ms) = (None, now_ms);
-                self.jump(now_ms, EventKind::Restored, cause);
+                self.jump_version(now_ms, EventKind::Restored, cause);
                 Reply::Done
             }
             _ => Reply::Refused(Refusal::Raced),
         }
     }
 
-    /// Beyond every version that anyone can have seen.
-    fn jump(&mut self, now_ms: u64, kind: EventKind, cause: &Name) {
+    /// Raises the version above every version that a node can have seen.
+    fn jump_version(&mut self, now_ms: u64, kind: EventKind, cause: &Name) {
         let view = self.view_or_new(now_ms);
         view.version = view.version.max(now_ms.saturating_sub(1));
         self.event(now_ms, kind, None, None, cause);

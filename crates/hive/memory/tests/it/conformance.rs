@@ -1,4 +1,4 @@
-//! The hive's suite in memory, and what only memory has.
+//! The conformance suite of the hive in memory, and tests that only the memory backend has.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use honeyflow_conformance::hive::Rig;
 use honeyflow_event::Epoch;
 use honeyflow_hive::{
     HiveStore, NodeId, Reply, Request,
-    contract::{Held, State},
+    contract::{HeldLease, State},
 };
 use honeyflow_hive_memory::MemoryHive;
 use uuid::Uuid;
@@ -78,9 +78,9 @@ async fn hv_33_an_epoch_is_hive_time_or_one_more() {
     let node = NodeId(Uuid::new_v4());
     let term = honeyflow_hive::member::take(&hive, node, "duty/report").await.unwrap();
     assert_eq!(term.epoch(), Epoch(NOW_MS));
-    // The clock steps back: the epoch still grows.
+    // The clock steps back, and the epoch still grows.
     now_ms.store(5, Ordering::Relaxed);
-    let held = vec![Held { lease: "duty/report".into(), epoch: term.epoch() }];
+    let held = vec![HeldLease { lease: "duty/report".into(), epoch: term.epoch() }];
     hive.call(Request::Release { node, held, cause: "done".into() }).await.unwrap();
     let next = honeyflow_hive::member::take(&hive, node, "duty/report").await.unwrap();
     assert_eq!(next.epoch(), Epoch(NOW_MS + 1));
@@ -88,14 +88,14 @@ async fn hv_33_an_epoch_is_hive_time_or_one_more() {
 }
 
 #[tokio::test]
-async fn hv_34_a_buried_holder_has_no_lease() {
+async fn hv_34_a_removed_holder_has_no_lease() {
     let hive = MemoryHive::new(|| NOW_MS);
     let dead = NodeId(Uuid::new_v4());
     let term = honeyflow_hive::member::take(&hive, dead, "queen").await.unwrap();
     let heir = NodeId(Uuid::new_v4());
     assert!(honeyflow_hive::member::take(&hive, heir, "queen").await.is_err(), "it lives");
-    hive.bury(dead);
-    assert!(hive.holds(&term.fence()), "until somebody takes it, nobody else writes");
+    hive.remove_dead(dead);
+    assert!(hive.holds(&term.fence()), "no other node writes until one takes the lease");
     let next = honeyflow_hive::member::take(&hive, heir, "queen").await.unwrap();
     assert!(next.epoch() > term.epoch());
     assert!(!hive.holds(&term.fence()));

@@ -1,4 +1,4 @@
-//! The suites that every hive passes, in memory.
+//! The suites that every hive backend passes, on the memory backend.
 
 mod conformance;
 mod fleet;

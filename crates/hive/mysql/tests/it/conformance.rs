@@ -1,4 +1,4 @@
-//! The suite of the contract.
+//! The conformance suite of the hive on MySQL and MariaDB.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use honeyflow_conformance::hive::Rig;
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_mysql::{MysqlHive, schema};
 
-use crate::Place;
+use crate::TestDatabase;
 
-impl Rig for Place {
+impl Rig for TestDatabase {
     fn open<'a>(&'a self, hive: &'a str) -> BoxFuture<'a, Arc<dyn HiveStore>> {
         let hive: Arc<dyn HiveStore> = Arc::new(MysqlHive::open(&self.options(hive)).unwrap());
         Box::pin(ready(hive))
@@ -17,7 +17,7 @@ impl Rig for Place {
 
     fn step_clock(&self, by_ms: i64) -> BoxFuture<'_, bool> {
         let stepped = move |column: &str| {
-            // The present second is counted in seconds.
+            // The column `slot` counts seconds, the others milliseconds.
             let by = if column == "slot" { by_ms.div_euclid(1_000) } else { by_ms };
             format!("{column} = case {column} when 0 then 0 else {column} - {by} end")
         };
@@ -65,4 +65,4 @@ impl Rig for Place {
     }
 }
 
-honeyflow_conformance::hive_suite!(maybe Place::fresh);
+honeyflow_conformance::hive_suite!(maybe TestDatabase::fresh);

@@ -1,12 +1,12 @@
-//! Defects that others have had on SQL servers, one by one. Those that every backend could have are in the suite.
+//! Defects that other systems had on SQL servers. Those that every backend could have are in the conformance suite.
 
 use std::time::{Duration, Instant};
 
 use honeyflow_hive::{
     HiveStore, NodeId, Reply, Request,
     contract::{
-        Held, Refusal,
-        limit::{self, Draw, Exact, Key, Rule},
+        HeldLease, Refusal,
+        limit::{self, Draw, ExactTake, Key, Rule},
     },
 };
 use honeyflow_hive_mysql::{MysqlHive, Options};
@@ -16,10 +16,11 @@ use sqlx_core::{connection::Connection, executor::Executor, query_scalar::query_
 use sqlx_mysql::MySqlConnection;
 
 use crate::{
-    Place, beat,
-    gate::Gate,
-    join, node, run,
-    trouble::{LEASE, candidate, holder, open, until_it_waits},
+    TestDatabase, beat,
+    failures::{LEASE, candidate, holder, open, until_it_waits},
+    join, node,
+    proxy::Proxy,
+    run,
 };
 
 async fn renewed(hive: &MysqlHive, me: NodeId) -> bool {
@@ -32,7 +33,7 @@ fn draw(key: u128) -> Request {
         key: Key(key),
         want: 1,
         need: 1,
-        book: None,
+        reserve: None,
     }]))
 }
 
@@ -42,17 +43,17 @@ async fn define(hive: &MysqlHive) {
     assert!(matches!(hive.call(Request::Limit(set)).await, Ok(Reply::Limit(limit::Reply::Set { .. }))));
 }
 
-/// While the take waits for the lease's row, that row gets a holder who has joined in the same moment. Its node was not
-/// there when the take began.
+/// While a take waits for the lease's row, that row gets a holder that has just joined. The holder had no row yet when
+/// the take began.
 #[tokio::test]
 async fn take_robs_live_holder_by_old_snapshot() {
-    let Some(place) = Place::fresh().await else { return };
+    let Some(place) = TestDatabase::fresh().await else { return };
     let hive = place.hive();
     let (_, take) = candidate(&hive).await;
     let mut other = place.connect().await;
     run(&mut other, "start transaction").await;
     let winner = node();
-    // The epoch stays as it was: who is free must be seen as it is now, whatever the epoch says.
+    // The epoch is unchanged, so the take must notice the new holder itself.
     run(&mut other, &format!("update hive_lease set holder = '{winner}' where name = '{LEASE}'")).await;
     run(
         &mut other,
@@ -69,7 +70,7 @@ async fn take_robs_live_holder_by_old_snapshot() {
     assert_eq!(holder(&hive).await.1, Some(winner));
 }
 
-/// River #695, #1077: the application has taken every connection that the server gives.
+/// River #695, #1077: the application has taken every connection that the server allows.
 #[tokio::test]
 async fn pool_starvation_loses_lease() {
     let Some(server) = honeyflow_services::throwaway(Server::Mariadb, &["--max-connections=12"]) else { return };
@@ -82,19 +83,19 @@ async fn pool_starvation_loses_lease() {
     }
     assert!(application.len() > 5);
     for _ in 0..3 {
-        assert!(renewed(&hive, me).await, "the heartbeat has a connection of its own");
+        assert!(renewed(&hive, me).await, "the heartbeat has its own connection");
     }
-    // One that comes only now is told what is wrong.
+    // A node that joins only now gets an error that says what is wrong.
     let failure = open(server.url()).call(join(node())).await.unwrap_err();
     assert_eq!((failure.class, &*failure.code), (Class::Retry, "too-many-connections"), "{failure}");
     assert!(failure.message.contains("max_connections"), "{failure}");
     assert_eq!(holder(&hive).await.1, Some(me));
 }
 
-/// Everything else that this node asks for stands still, and it beats.
+/// All other requests of this node are blocked, and its heartbeats continue.
 #[tokio::test]
 async fn slow_batch_starves_heartbeat() {
-    let Some(place) = Place::fresh().await else { return };
+    let Some(place) = TestDatabase::fresh().await else { return };
     let hive = place.hive();
     let (me, take) = candidate(&hive).await;
     define(&hive).await;
@@ -110,9 +111,9 @@ async fn slow_batch_starves_heartbeat() {
     for _ in 0..3 {
         assert!(renewed(&hive, me).await);
     }
-    // They wait for a second, twice; a slow machine may have taken longer than that to come here.
+    // Each waits twice for a second; a slow machine may have taken longer than that to reach this line.
     let moved = waiting.iter().any(tokio::task::JoinHandle::is_finished);
-    assert!(!moved || begun.elapsed() > Duration::from_millis(1_900), "nothing has moved meanwhile");
+    assert!(!moved || begun.elapsed() > Duration::from_millis(1_900), "no blocked request finished early");
     run(&mut batch, "rollback").await;
     let mut drawn = 1;
     for waiting in waiting {
@@ -125,7 +126,7 @@ async fn slow_batch_starves_heartbeat() {
     assert_eq!(place.number("select issued_u div 1000000 from hive_limit where length(limit_key) = 32").await, drawn);
 }
 
-/// Gubernator #208: what is left is asked of a replica, which does not know.
+/// Gubernator #208: the remaining permits were read from a replica, which is out of date.
 #[tokio::test]
 async fn replica_answers_under_limit() {
     let Some(server) = honeyflow_services::throwaway_mariadb() else { return };
@@ -133,7 +134,7 @@ async fn replica_answers_under_limit() {
     candidate(&hive).await;
     define(&hive).await;
     let take = |peek| {
-        let take = Exact { limit: "api".into(), key: Key(1), cost: 1, window: None };
+        let take = ExactTake { limit: "api".into(), key: Key(1), cost: 1, window: None };
         Request::Limit(limit::Request::Exact { takes: vec![take], peek })
     };
     let mut person = MySqlConnection::connect(server.url()).await.unwrap();
@@ -145,22 +146,22 @@ async fn replica_answers_under_limit() {
     assert!(matches!(hive.call(take(false)).await, Ok(Reply::Limit(limit::Reply::Admitted { .. }))));
 }
 
-/// What holds something beyond a transaction is lost where a pooler stands in between: no lock of a session, no variable
-/// of one, no prepared statement; every transaction brings its settings, and puts them back.
+/// A pooler loses everything that lives longer than a transaction. So the hive uses no session lock, no session
+/// variable and no prepared statement; every transaction brings its settings and resets them.
 #[tokio::test]
 async fn advisory_lock_behind_pooler() {
-    let Some(place) = Place::fresh().await else { return };
-    let gate = Gate::before(&place.url).await;
-    let hive = open(&gate.url);
+    let Some(place) = TestDatabase::fresh().await else { return };
+    let proxy = Proxy::in_front_of(&place.url).await;
+    let hive = open(&proxy.url);
     let (me, take) = candidate(&hive).await;
     define(&hive).await;
     hive.call(draw(1)).await.unwrap();
     let Ok(Reply::Taken(taken)) = hive.call(take).await else { panic!("not taken") };
-    let held = vec![Held { lease: LEASE.into(), epoch: taken[0].epoch }];
+    let held = vec![HeldLease { lease: LEASE.into(), epoch: taken[0].epoch }];
     hive.call(Request::Release { node: me, held, cause: "x".into() }).await.unwrap();
     hive.call(Request::View).await.unwrap();
     hive.call(Request::Leave { node: me }).await.unwrap();
-    let messages = gate.heard();
+    let messages = proxy.take_messages();
     let said = messages.join("\n").to_ascii_lowercase();
     for word in ["get_lock", "lock tables", "temporary", "prepare", "execute", ":=", "last_insert_id", "found_rows("] {
         assert!(!said.contains(word), "{word} in\n{said}");
@@ -177,17 +178,17 @@ async fn advisory_lock_behind_pooler() {
     }
 }
 
-/// HV-11: a long transaction of the application keeps the server from clearing up after beats.
+/// HV-11: a long transaction of the application keeps the server from purging old row versions of heartbeats.
 #[tokio::test]
 async fn hv_11_a_beat_reads_no_more_while_nothing_can_be_cleared_up() {
     let Some(server) = honeyflow_services::throwaway_mariadb() else { return };
-    let place = Place::bare(server.url()).await;
+    let place = TestDatabase::bare(server.url()).await;
     let hive = place.hive();
     let (me, _) = candidate(&hive).await;
     hive.call(join(node())).await.unwrap();
     let pages = "select cast(variable_value as signed) from information_schema.global_status
         where variable_name = 'Innodb_buffer_pool_read_requests'";
-    // The least of several: the server counts what its own threads read as well.
+    // Take the least of several measurements, because the server also counts reads of its own threads.
     let cost = async || {
         let mut least = i64::MAX;
         for _ in 0..8 {
@@ -203,12 +204,12 @@ async fn hv_11_a_beat_reads_no_more_while_nothing_can_be_cleared_up() {
     run(&mut report, "set transaction isolation level repeatable read").await;
     run(&mut report, "start transaction with consistent snapshot").await;
     let mut others = place.connect().await;
-    // What many beats leave behind, from long ago up to now.
+    // Writes the row versions that many heartbeats leave behind, from long ago up to now.
     let mut beats = async |count: u32| {
         let renew = |by_ms: i64| format!("update hive_node set expires_ms = expires_ms + {by_ms} where id <> '{me}';");
         let all = format!("{}{}{}", renew(-600_000), renew(1).repeat(count as usize), renew(600_000));
         run(&mut others, &format!("start transaction; {all} commit")).await;
-        // From here on it knows where the living begin.
+        // From here on the node knows from which expiry time on other nodes are alive.
         assert!(renewed(&hive, me).await && renewed(&hive, me).await);
     };
     beats(2000).await;
@@ -219,11 +220,11 @@ async fn hv_11_a_beat_reads_no_more_while_nothing_can_be_cleared_up() {
     assert!(later <= at_first * 5 / 4, "{at_first} pages at first, {later} later");
 }
 
-/// HV-11: what a beat costs the server, among ten nodes and among a thousand.
+/// HV-11: what a heartbeat costs the server, among 30 nodes and among a thousand.
 #[tokio::test]
 async fn keyspace_scan() {
     let Some(server) = honeyflow_services::throwaway_mariadb() else { return };
-    let place = Place::bare(server.url()).await;
+    let place = TestDatabase::bare(server.url()).await;
     let hive = MysqlHive::open(&Options::new(&*place.url)).unwrap();
     let (me, _) = candidate(&hive).await;
     let mut others = place.connect().await;

@@ -1,13 +1,13 @@
-//! The hive on a real server. Every test has a database of its own.
+//! The hive on a real server. Every test has its own database.
 
 mod conformance;
 mod defects;
+mod failures;
 mod fleet;
-mod gate;
-mod open;
+mod members;
+mod opening;
 mod privilege;
-mod shell;
-mod trouble;
+mod proxy;
 
 use std::{
     sync::{
@@ -26,24 +26,24 @@ use sqlx_core::{connection::Connection, executor::Executor, query_scalar::query_
 use sqlx_mysql::MySqlConnection;
 use uuid::Uuid;
 
-/// A database on a server of the test run. Making one and its tables takes longer than most tests, so they go from test
-/// to test, emptied.
-pub struct Place {
-    /// Of the server's own database.
+/// A database on a server of the test run. Creating one with its tables takes longer than most tests, so the next test
+/// gets it again, emptied.
+pub struct TestDatabase {
+    /// The address of the server's own database.
     server: String,
     pub url: String,
 }
 
-static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<TestDatabase>> = Mutex::new(Vec::new());
 
-impl Place {
-    /// None if there is no server, which has then been printed.
-    pub async fn fresh() -> Option<Place> {
-        Some(Place::on(&server()?).await)
+impl TestDatabase {
+    /// Returns `None` if there is no server; the reason has been printed then.
+    pub async fn fresh() -> Option<TestDatabase> {
+        Some(TestDatabase::on(&server()?).await)
     }
 
-    /// Perhaps with tables that are empty.
-    pub async fn on(server: &str) -> Place {
+    /// Returns a database on this server. It may already have tables, which are empty.
+    pub async fn on(server: &str) -> TestDatabase {
         let idle = {
             let mut idle = IDLE.lock().unwrap();
             let known = idle.iter().position(|place| place.server == server);
@@ -51,12 +51,12 @@ impl Place {
         };
         match idle {
             Some(place) => place,
-            None => Place::bare(server).await,
+            None => TestDatabase::bare(server).await,
         }
     }
 
-    /// Without tables.
-    pub async fn bare(server: &str) -> Place {
+    /// Creates a database without tables.
+    pub async fn bare(server: &str) -> TestDatabase {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mut connection = MySqlConnection::connect(server).await.unwrap();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Place {
         }
         let name = format!("hive_{}_{count}", std::process::id());
         run(&mut connection, &format!("create database {name}")).await;
-        Place { url: at(server, &name), server: server.to_owned() }
+        TestDatabase { url: at(server, &name), server: server.to_owned() }
     }
 
     pub fn name(&self) -> &str {
@@ -76,7 +76,7 @@ impl Place {
         MySqlConnection::connect(&self.url).await.unwrap()
     }
 
-    /// A busy machine is no finding.
+    /// The timeout is long, so that a busy machine does not fail the tests.
     pub fn options(&self, hive: &str) -> Options {
         Options { hive: hive.into(), timeout: Duration::from_secs(60), ..Options::new(&*self.url) }
     }
@@ -93,15 +93,15 @@ impl Place {
         query_scalar(AssertSqlSafe(statement.to_owned())).fetch_one(&mut self.connect().await).await.unwrap()
     }
 
-    pub async fn is_made(&self) -> bool {
+    pub async fn has_tables(&self) -> bool {
         let name = self.name();
         let made = "select count(*) from information_schema.tables where table_name = 'hive_view' and table_schema";
         self.number(&format!("{made} = '{name}'")).await > 0
     }
 
-    /// As a test finds it.
+    /// Empties the tables for the next test.
     pub async fn empty(&self) {
-        if self.is_made().await {
+        if self.has_tables().await {
             for table in schema::TABLES.iter().filter(|table| **table != "hive_meta") {
                 self.change(&format!("delete from {table}")).await;
             }
@@ -109,7 +109,7 @@ impl Place {
     }
 }
 
-/// A MariaDB, or the MySQL that this variable names: there is none to be installed.
+/// The address of a MariaDB, or of the MySQL that this variable names, as MySQL cannot be installed by the tests.
 pub fn server() -> Option<String> {
     match std::env::var("HONEYFLOW_TEST_MYSQL_URL") {
         Ok(url) if !url.is_empty() => Some(url),
@@ -117,13 +117,13 @@ pub fn server() -> Option<String> {
     }
 }
 
-/// The same server by the name of another database.
+/// The address of another database on the same server.
 pub fn at(server: &str, database: &str) -> String {
     let (address, _) = server.rsplit_once('/').expect("the address names a database");
     format!("{address}/{database}")
 }
 
-/// Of test runs that are over.
+/// Drops the databases of finished test runs.
 async fn drop_abandoned(connection: &mut MySqlConnection) {
     let all = query_scalar(
         "select cast(schema_name as char) from information_schema.schemata where schema_name like 'hive\\_%'",
@@ -137,11 +137,11 @@ async fn drop_abandoned(connection: &mut MySqlConnection) {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDatabase {
     fn drop(&mut self) {
-        let place = Place { server: std::mem::take(&mut self.server), url: std::mem::take(&mut self.url) };
+        let place = TestDatabase { server: std::mem::take(&mut self.server), url: std::mem::take(&mut self.url) };
         let shared = server().is_some_and(|server| server == place.server);
-        // One that is being dropped for good, or whose server was the test's own.
+        // Do not reuse it if it was already taken apart, if its server belonged to one test, or if the test failed.
         if place.url.is_empty() || !shared || std::thread::panicking() {
             return std::mem::forget(place);
         }
@@ -156,7 +156,7 @@ impl Drop for Place {
     }
 }
 
-/// Statements as a person would type them.
+/// Runs statements as an administrator would type them.
 pub async fn run(connection: &mut MySqlConnection, statements: &str) {
     connection
         .execute(AssertSqlSafe(statements.to_owned()))

@@ -1,4 +1,4 @@
-//! A bucket's arithmetic as SQL: what flows back until now, under the old definition and the new one.
+//! The arithmetic of a bucket as SQL: how much it has refilled until now, under the old definition and the new one.
 
 use honeyflow_event::Name;
 use honeyflow_hive::contract::limit::{Key, MICRO};
@@ -9,38 +9,38 @@ use crate::{
     literal::{rows, text},
 };
 
-/// Sums of what is wanted end here.
+/// The sum of what the nodes ask for stops here.
 const ASKED_MAX: u64 = 1 << 52;
 
-/// What was ever issued, as far as 63 bits go.
+/// The total that was ever issued; it stops at the largest 63-bit number.
 pub(super) fn issued(by_now: &str, more: &str) -> String {
     format!("{by_now} + least({more}, {} - {by_now})", i64::MAX)
 }
 
-/// Which bucket a request is about: where it stands in the request, limit, key.
-pub(super) struct Place<'r> {
+/// The bucket that one item of a request is about: the item's position in the request, limit and key.
+pub(super) struct BucketRef<'r> {
     pub n: usize,
     pub limit: &'r str,
     pub key: String,
 }
 
-pub(super) fn places<'r>(asked: impl IntoIterator<Item = (&'r Name, Key)>) -> Vec<Place<'r>> {
-    let place = |(n, (limit, key)): (usize, (&'r Name, Key))| Place { n, limit, key: key.to_string() };
+pub(super) fn bucket_refs<'r>(asked: impl IntoIterator<Item = (&'r Name, Key)>) -> Vec<BucketRef<'r>> {
+    let place = |(n, (limit, key)): (usize, (&'r Name, Key))| BucketRef { n, limit, key: key.to_string() };
     asked.into_iter().enumerate().map(place).collect()
 }
 
 /// How much a bucket holds.
 #[derive(Clone, Copy)]
 pub(super) enum Cap {
-    /// A pool: the other half of the burst is out in batches.
+    /// A pool holds half of the burst; the nodes hold the other half in batches.
     Half,
     Burst,
-    /// Slots: what is given is counted, not what is left.
+    /// Slots: the row counts the slots that were given, not the free ones.
     Nothing,
 }
 
 impl Cap {
-    pub fn of(self, burst_u: &str) -> String {
+    pub fn amount(self, burst_u: &str) -> String {
         match self {
             Cap::Half => format!("{burst_u} / 2"),
             Cap::Burst => burst_u.to_owned(),
@@ -50,7 +50,8 @@ impl Cap {
 }
 
 impl Hive {
-    /// `defined(n, version, …)`: of those asked for, the definition in force at `t.now`; nothing for one that nobody has defined.
+    /// `defined(n, version, …)`: for each item of `asked`, the definition in force at `t.now`; no row for an undefined
+    /// limit.
     pub(super) fn defined(&self) -> String {
         let (hive, rule) = (self.name(), RULE.join(", "));
         format!(
@@ -60,9 +61,9 @@ impl Hive {
         )
     }
 
-    /// A bucket that is missing is full, unless the store may have forgotten what was given a moment ago.
+    /// A missing bucket is full, unless the store may have lost what it gave a moment ago: then it is empty.
     fn fresh(&self, cap: Cap) -> String {
-        let (hive, cap) = (self.name(), cap.of("d.burst_u"));
+        let (hive, cap) = (self.name(), cap.amount("d.burst_u"));
         format!(
             "case when exists (select 1 from hive_view where hive = {hive} and lineage_ms > 0 and t.now < lineage_ms
                  + case when d.rate_u > 0 then ceil((d.burst_u / 2)::numeric / d.rate_u) * d.period_ms else 0 end)
@@ -70,7 +71,8 @@ impl Hive {
         )
     }
 
-    /// The first of the two seconds that a new bucket knows of: the next one, where the clock went back since the lineage began.
+    /// The first of the two seconds that a new bucket holds reservations for. It is the next second if the clock went
+    /// back since the lineage began.
     fn first_slot(&self) -> String {
         let hive = self.name();
         format!(
@@ -79,8 +81,9 @@ impl Hive {
         )
     }
 
-    /// What nobody knows of: all that may have been booked up to the lineage's beginning, `after` seconds from the first.
-    fn unknown(&self, after: u8) -> String {
+    /// The reservations that the store may have lost: all that could be reserved up to the beginning of the lineage,
+    /// for the second that is `after` seconds from the first.
+    fn lost_reservations(&self, after: u8) -> String {
         let (hive, bookable, slot) = (self.name(), bookable("d"), self.first_slot());
         format!(
             "case when exists (select 1 from hive_view where hive = {hive} and lineage_ms > 0
@@ -88,10 +91,10 @@ impl Hive {
         )
     }
 
-    /// Makes the buckets that are missing. `asked` are their names and keys.
-    pub(super) fn make_buckets(&self, t: &str, places: &[Place<'_>], cap: Cap) -> String {
+    /// Makes the buckets that are missing.
+    pub(super) fn make_buckets(&self, t: &str, places: &[BucketRef<'_>], cap: Cap) -> String {
         let (hive, asked, defined, fresh) = (self.name(), asked(places), self.defined(), self.fresh(cap));
-        let ([booked, next], slot) = ([0, 1].map(|after| self.unknown(after)), self.first_slot());
+        let ([booked, next], slot) = ([0, 1].map(|after| self.lost_reservations(after)), self.first_slot());
         format!(
             "with {t}, asked(n, name, limit_key) as (values {asked}), {defined}
              insert into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms, pool_u, pool_ms,
@@ -105,9 +108,9 @@ impl Hive {
         )
     }
 
-    /// In the order of their names: two requests over the same buckets wait for one another instead of for ever.
-    pub(super) fn lock_buckets(&self, places: &[Place<'_>]) -> String {
-        let asked = rows(places.iter().map(|Place { limit, key, .. }| format!("{}, '{key}'", text(limit))));
+    /// Locks the buckets in the order of their names, so that two requests over the same buckets cannot deadlock.
+    pub(super) fn lock_buckets(&self, places: &[BucketRef<'_>]) -> String {
+        let asked = rows(places.iter().map(|BucketRef { limit, key, .. }| format!("{}, '{key}'", text(limit))));
         let hive = self.name();
         format!(
             "select 1 from hive_limit where hive = {hive} and (name, limit_key) in ({asked})
@@ -115,17 +118,19 @@ impl Hive {
         )
     }
 
-    /// For the `from` of a statement with `t`, `asked a` and `defined d`: `b`, the bucket as it is or would be, and
-    /// `c(pool, ms)`, what it has come to at `t.now`; `o` and `c` say
-    /// what has flowed to those who have booked. Where the clock went back (`g`), what was converted stays converted, and what
-    /// is booked counts as its larger second. Where nothing flows back, what was used of a window stays used, whatever there is of it now.
+    /// For the `from` of a statement with `t`, `asked a` and `defined d`. It adds `b`, the bucket as it is or would be
+    /// if it were made now, and `c(pool, ms)`, its level at `t.now`; `booked` of `o` and of `c` is what has flowed to
+    /// nodes with reservations. If the clock went back (`g`), what was already converted stays converted, and each
+    /// reserved second counts as the larger of the two. If nothing refills (rate 0), what was used of a window stays
+    /// used, even if the size of the window changed.
     ///
-    /// Without `offset 0` the planner would put every step into each place where the next one uses it, and that over again.
-    pub(super) fn counted(&self, cap: Cap) -> String {
-        let (hive, fresh, new_cap, old_cap) = (self.name(), self.fresh(cap), cap.of("d.burst_u"), cap.of("b.burst_u"));
+    /// Without `offset 0` the planner would inline every step into each place where the next step uses it, recursively.
+    pub(super) fn join_level(&self, cap: Cap) -> String {
+        let (hive, fresh, new_cap, old_cap) =
+            (self.name(), self.fresh(cap), cap.amount("d.burst_u"), cap.amount("b.burst_u"));
         let old = refill("b.pool_u", "s.ms", &old_cap, ["b.rate_u", "b.period_ms"], "u.ms");
         let new = refill("m.pool", "m.ms", &new_cap, ["d.rate_u", "d.period_ms"], "t.now");
-        let ([booked, next], slot) = ([0, 1].map(|after| self.unknown(after)), self.first_slot());
+        let ([booked, next], slot) = ([0, 1].map(|after| self.lost_reservations(after)), self.first_slot());
         format!(
             "left join hive_limit r on r.hive = {hive} and r.name = a.name and r.limit_key = a.limit_key
              cross join lateral (select coalesce(r.version, d.version) as version, coalesce(r.rate_u, d.rate_u) as rate_u,
@@ -156,7 +161,7 @@ impl Hive {
     }
 }
 
-/// As [`honeyflow_hive::bucket`] does it, in whole periods, without a product that could be too large.
+/// Refills as [`honeyflow_hive::bucket`] does: in whole periods, and without a product that could overflow.
 fn refill(pool: &str, ms: &str, cap: &str, [rate, period]: [&str; 2], until: &str) -> String {
     let is_full = format!("{pool} >= {cap} or p.periods > ({cap} - {pool} + f.booked - 1) / {rate}");
     let booked = flow_u("b.", ms, &format!("{ms} + p.periods * {period}"));
@@ -170,7 +175,8 @@ fn refill(pool: &str, ms: &str, cap: &str, [rate, period]: [&str; 2], until: &st
     )
 }
 
-/// What flows to those who have booked, by the columns of `row`; before the present second as much as in it.
+/// What flows to nodes with reservations between `from` and `until`, by the columns of `row`. A time before the present
+/// second counts with the rate of the present second.
 pub(super) fn flow_u(row: &str, from: &str, until: &str) -> String {
     let turns = format!("({row}slot + 1) * 1000");
     format!(
@@ -179,7 +185,7 @@ pub(super) fn flow_u(row: &str, from: &str, until: &str) -> String {
     )
 }
 
-/// [`honeyflow_hive::contract::limit::Rule::bookable_u`] of the rule in this row.
+/// Computes [`honeyflow_hive::contract::limit::Rule::reservable_u`] of the rule in this row.
 fn bookable(row: &str) -> String {
     format!(
         "case when {row}.period_ms = 1 and {row}.rate_u between 1 and 4000000000000 then
@@ -188,9 +194,10 @@ fn bookable(row: &str) -> String {
     )
 }
 
-/// To follow [`Hive::counted`], where `a` has `book_u` and `heft`, or nulls: `k`, the bookings with those that are made, and
-/// how many permits they are. While the present second comes again, after the clock went back, none are made.
-pub(super) fn booked() -> String {
+/// Follows [`Hive::join_level`] in the `from`, where `a` has `book_u` and `heft`, or nulls. It adds `k`: the
+/// reservations including the new ones, and how many permits the new ones are. While a second passes for the second
+/// time, because the clock went back, no reservations are made.
+pub(super) fn join_reservations() -> String {
     let bookable = bookable("d");
     format!(
         "cross join lateral (select {bookable} as bookable, greatest(t.now / 1000, b.slot) as slot,
@@ -219,21 +226,21 @@ pub(super) fn booked() -> String {
     )
 }
 
-/// `n, name, limit_key`.
-pub(super) fn asked(places: &[Place<'_>]) -> String {
+/// Rows of `n, name, limit_key`.
+pub(super) fn asked(places: &[BucketRef<'_>]) -> String {
     rows(places.iter().map(row))
 }
 
-pub(super) fn row(Place { n, limit, key }: &Place<'_>) -> String {
+pub(super) fn row(BucketRef { n, limit, key }: &BucketRef<'_>) -> String {
     format!("{n}, {}, '{key}'", text(limit))
 }
 
-/// Each round names a bucket once: what is asked of it first is done first.
-pub(super) fn rounds<'r>(places: Vec<Place<'r>>) -> Vec<Vec<Place<'r>>> {
-    let mut rounds: Vec<Vec<Place<'r>>> = Vec::new();
+/// Splits a request into rounds that name each bucket at most once, so that items for one bucket run in their order.
+pub(super) fn rounds<'r>(places: Vec<BucketRef<'r>>) -> Vec<Vec<BucketRef<'r>>> {
+    let mut rounds: Vec<Vec<BucketRef<'r>>> = Vec::new();
     for place in places {
         let is_there =
-            |round: &Vec<Place<'r>>| round.iter().any(|other| other.limit == place.limit && other.key == place.key);
+            |round: &Vec<BucketRef<'r>>| round.iter().any(|other| other.limit == place.limit && other.key == place.key);
         match rounds.iter().position(|round| !is_there(round)) {
             Some(round) => rounds[round].push(place),
             None => rounds.push(vec![place]),
@@ -248,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_bucket_is_named_once_in_each_round() {
-        let place = |n, key: &str| Place { n, limit: "api", key: key.to_owned() };
+        let place = |n, key: &str| BucketRef { n, limit: "api", key: key.to_owned() };
         let rounds = rounds(vec![place(0, "a"), place(1, "b"), place(2, "a"), place(3, "a"), place(4, "b")]);
         let numbers: Vec<Vec<usize>> = rounds.iter().map(|round| round.iter().map(|place| place.n).collect()).collect();
         assert_eq!(numbers, [vec![0, 1], vec![2, 4], vec![3]]);

@@ -1,11 +1,10 @@
-//! Batches out of a pool.
+//! Draws: nodes take batches of permits from a pool, and reserve permits of the next second.
 
-use honeyflow_hive::contract::limit::{Draw, MICRO, Reply, Undefined};
+use honeyflow_hive::contract::limit::{Draw, MICRO, Reply, UndefinedLimit};
 
 use super::{
-    as_it_was,
-    bucket::{self, Cap, Place, booked, issued, rounds, row},
-    bucket_as_it_was, definition, disagreed, was,
+    bucket::{self, BucketRef, Cap, issued, join_reservations, rounds, row},
+    column_names_before, columns_before, definition, disagreement, read_bucket_before,
 };
 use crate::{
     hive::{Hive, NOW, clock},
@@ -14,27 +13,28 @@ use crate::{
     script::{Answers, Script},
 };
 
-fn places(draws: &[Draw]) -> Vec<Place<'_>> {
-    bucket::places(draws.iter().map(|draw| (&draw.limit, draw.key)))
+fn bucket_refs(draws: &[Draw]) -> Vec<BucketRef<'_>> {
+    bucket::bucket_refs(draws.iter().map(|draw| (&draw.limit, draw.key)))
 }
 
 impl Hive {
     pub fn draw(&self, draws: &[Draw]) -> Script {
-        // A batch that was forgotten is one burst more; a second that was booked would be many.
-        let books = draws.iter().any(|draw| draw.book.is_some());
-        let script = if books { self.change() } else { Script::fleeting(std::time::Duration::from_secs(1)) };
+        // If a crash loses a batch, at most one burst more is given. A lost reservation would be many, so it is
+        // durable.
+        let books = draws.iter().any(|draw| draw.reserve.is_some());
+        let script = if books { self.change() } else { Script::unsynced_change(std::time::Duration::from_secs(1)) };
         let script = script.ask(format_args!("select {NOW}"));
         if draws.is_empty() {
             return script;
         }
-        let (hive, t, defined, counted) = (self.name(), clock(), self.defined(), self.counted(Cap::Half));
-        let (booked, as_it_was, was) = (booked(), as_it_was(), was());
+        let (hive, t, defined, counted) = (self.name(), clock(), self.defined(), self.join_level(Cap::Half));
+        let (booked, as_it_was, was) = (join_reservations(), columns_before(), column_names_before());
         let issued = issued("l.issued_u", &format!("g.granted * {MICRO} + g.flowed"));
-        let all = places(draws);
+        let all = bucket_refs(draws);
         let mut script = script.run(self.make_buckets(&t, &all, Cap::Half)).run(self.lock_buckets(&all));
         for round in rounds(all) {
             let asked = rows(round.iter().map(|place| {
-                let Draw { want, need, book, .. } = &draws[place.n];
+                let Draw { want, need, reserve: book, .. } = &draws[place.n];
                 let book_u = number_or_null(book.map(|book| book.want.saturating_mul(MICRO)));
                 let heft = number_or_null(book.map(|book| book.weight.max(1)));
                 format!("{}, {}, {}, {book_u}, {heft}", row(place), number(*want), number(*need))
@@ -59,15 +59,15 @@ impl Hive {
     }
 }
 
-pub(crate) fn drawn(answers: &Answers, draws: &[Draw]) -> Result<Reply, Stop> {
-    let mut drawn = vec![Err(Undefined); draws.len()];
-    for line in (1..=rounds(places(draws)).len()).flat_map(|round| answers.lines(round)) {
+pub(crate) fn read_draws(answers: &Answers, draws: &[Draw]) -> Result<Reply, Stop> {
+    let mut drawn = vec![Err(UndefinedLimit); draws.len()];
+    for line in (1..=rounds(bucket_refs(draws)).len()).flat_map(|round| answers.lines(round)) {
         let n = usize::try_from(line.number(0)?).unwrap_or(usize::MAX);
         let (Some(draw), Some(slot)) = (draws.get(n), drawn.get_mut(n)) else { continue };
-        let mut bucket = bucket_as_it_was(line, 9)?;
-        let given = bucket.answer(&definition(line, 4)?, draw, line.number(2)?);
-        if given.granted != line.number(1)? || given.booked != line.number(3)? {
-            return Err(disagreed(&draw.limit).into());
+        let mut bucket = read_bucket_before(line, 9)?;
+        let given = bucket.draw_and_reserve(&definition(line, 4)?, draw, line.number(2)?);
+        if given.granted != line.number(1)? || given.reserved != line.number(3)? {
+            return Err(disagreement(&draw.limit).into());
         }
         *slot = Ok(given);
     }

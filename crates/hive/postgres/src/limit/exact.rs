@@ -1,15 +1,14 @@
-//! One decision at a time, over one bucket or several: all or none.
+//! Exact takes: one decision over one bucket or several, which takes from all of them or from none.
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
     bucket::Bucket,
-    contract::limit::{Denial, Denied, Exact, Key, MICRO, Reply},
+    contract::limit::{Denial, DeniedTake, ExactTake, Key, MICRO, Reply},
 };
 
 use super::{
-    as_it_was,
-    bucket::{self, Cap, Place, booked, issued, rounds, row},
-    bucket_as_it_was, definition, disagreed, was,
+    bucket::{self, BucketRef, Cap, issued, join_reservations, rounds, row},
+    column_names_before, columns_before, definition, disagreement, read_bucket_before,
 };
 use crate::{
     hive::{Hive, NOW, clock},
@@ -18,14 +17,14 @@ use crate::{
     script::{Answers, Script},
 };
 
-fn places(takes: &[Exact]) -> Vec<Place<'_>> {
-    bucket::places(takes.iter().map(|take| (&take.limit, take.key)))
+fn bucket_refs(takes: &[ExactTake]) -> Vec<BucketRef<'_>> {
+    bucket::bucket_refs(takes.iter().map(|take| (&take.limit, take.key)))
 }
 
 impl Hive {
-    pub fn exact(&self, takes: &[Exact], peek: bool) -> Script {
-        let (hive, t, defined, counted) = (self.name(), clock(), self.defined(), self.counted(Cap::Burst));
-        let all = places(takes);
+    pub fn exact(&self, takes: &[ExactTake], peek: bool) -> Script {
+        let (hive, t, defined, counted) = (self.name(), clock(), self.defined(), self.join_level(Cap::Burst));
+        let all = bucket_refs(takes);
         let script = if peek { Script::read() } else { self.change() };
         let script = script.ask(format_args!("select {NOW}"));
         if takes.is_empty() {
@@ -37,14 +36,15 @@ impl Hive {
             script.run(self.make_buckets(&t, &all, Cap::Burst)).run(self.lock_buckets(&all))
         };
         let asked = rows(all.iter().map(|place| {
-            let Exact { cost, window, .. } = &takes[place.n];
+            let ExactTake { cost, window, .. } = &takes[place.n];
             let (start_ms, end_ms) = window.map(|window| (window.start_ms, window.end_ms)).unzip();
             let cost_u = number(cost.saturating_mul(MICRO));
             let (start_ms, end_ms, none) = (number_or_null(start_ms), number_or_null(end_ms), number_or_null(None));
             format!("{}, {cost_u}, {start_ms}, {end_ms}, {none}, {none}", row(place))
         }));
-        let (as_it_was, booked) = (as_it_was(), booked());
-        // A window that begins after the last one has ended finds the bucket full; outside of it nothing is given.
+        let (as_it_was, booked) = (columns_before(), join_reservations());
+        // A window that begins after the last one has ended starts with a full bucket. Outside of its window a take is
+        // denied.
         let judged = format!(
             "with {t}, asked(n, name, limit_key, cost_u, start_ms, end_ms, book_u, heft) as (values {asked}), {defined},
              judged as materialized (select a.n, a.name, a.limit_key, t.now, d.version, d.rate_u, d.period_ms, d.burst_u,
@@ -59,7 +59,7 @@ impl Hive {
                    else c.pool end as pool,
                  case when a.start_ms >= b.effective_ms then a.end_ms else b.effective_ms end as reset_ms offset 0) z)"
         );
-        let (was, issued) = (was(), issued("l.issued_u", "g.up_to_u + g.flowed"));
+        let (was, issued) = (column_names_before(), issued("l.issued_u", "g.up_to_u + g.flowed"));
         let columns = format!(
             "n, now, version, rate_u, period_ms, burst_u, effective_ms, (select bool_or(denied) from judged), {was}"
         );
@@ -79,9 +79,9 @@ impl Hive {
         ))
     }
 
-    pub fn refund(&self, takes: &[Exact]) -> Script {
+    pub fn refund(&self, takes: &[ExactTake]) -> Script {
         let hive = self.name();
-        let all = places(takes);
+        let all = bucket_refs(takes);
         let mut script = self.change();
         if all.is_empty() {
             return script;
@@ -89,7 +89,7 @@ impl Hive {
         script = script.run(self.lock_buckets(&all));
         for round in rounds(all) {
             let asked = rows(round.iter().map(|place| {
-                let Exact { cost, window, .. } = &takes[place.n];
+                let ExactTake { cost, window, .. } = &takes[place.n];
                 let end_ms = number_or_null(window.map(|window| window.end_ms));
                 format!("{}, {}, {end_ms}", row(place), number(cost.saturating_mul(MICRO)))
             }));
@@ -105,27 +105,27 @@ impl Hive {
     }
 }
 
-pub(crate) fn admitted(answers: &Answers, takes: &[Exact], peek: bool) -> Result<Reply, Stop> {
+pub(crate) fn read_admission(answers: &Answers, takes: &[ExactTake], peek: bool) -> Result<Reply, Stop> {
     let hive_ms = answers.line(0)?.number(0)?;
     let mut asked: Vec<(&Name, Key, Bucket)> = Vec::new();
     let mut left = Vec::new();
     let mut denied = false;
-    for (at, (line, Exact { limit, key, cost, window })) in answers.lines(1).zip(takes).enumerate() {
+    for (at, (line, ExactTake { limit, key, cost, window })) in answers.lines(1).zip(takes).enumerate() {
         if line.text_or_null(2)?.is_none() {
-            return Ok(Reply::Denied(Denied { at, version: 0, why: Denial::Undefined }));
+            return Ok(Reply::Denied(DeniedTake { at, version: 0, why: Denial::Undefined }));
         }
         let (definition, now_ms) = (definition(line, 2)?, line.number(1)?);
         denied = line.flag(7)?;
         let place = match asked.iter().position(|(name, of, _)| *name == limit && of == key) {
             Some(place) => place,
             None => {
-                asked.push((limit, *key, bucket_as_it_was(line, 8)?));
+                asked.push((limit, *key, read_bucket_before(line, 8)?));
                 asked.len() - 1
             }
         };
         let bucket = &mut asked[place].2;
-        if let Err(why) = bucket.ask(&definition, *cost, *window, now_ms) {
-            return Ok(Reply::Denied(Denied { at, version: definition.version, why }));
+        if let Err(why) = bucket.check_take(&definition, *cost, *window, now_ms) {
+            return Ok(Reply::Denied(DeniedTake { at, version: definition.version, why }));
         }
         if !peek {
             bucket.take(*cost);
@@ -133,7 +133,7 @@ pub(crate) fn admitted(answers: &Answers, takes: &[Exact], peek: bool) -> Result
         left.push(bucket.left(now_ms));
     }
     if denied && !peek {
-        return Err(disagreed(&takes[0].limit).into());
+        return Err(disagreement(&takes[0].limit).into());
     }
     Ok(Reply::Admitted { hive_ms, left })
 }

@@ -1,4 +1,4 @@
-//! A definition, and the one to come.
+//! Sets the definition of a limit: the one in force, and the next one.
 
 use honeyflow_hive::contract::limit::{Reply, Rule};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Hive {
-    /// The view is locked first: definitions follow one another, each with a version of its own.
+    /// Locks the view first, so that definitions are set one after the other and each gets its own version.
     pub fn set(&self, limit: &str, was: Option<u64>, rule: &Rule, after_ms: u64) -> Script {
         let (hive, t, limit, columns) = (self.name(), clock(), text(limit), RULE.join(", "));
         let (was, after_ms) = (number_or_null(was), number(after_ms));

@@ -1,14 +1,13 @@
-//! How many at a time: what each node has, and what all have together, in one row.
+//! Slots of a concurrency limit: a row per node says how many it has; the bucket's row counts those of all nodes.
 
 use honeyflow_hive::{
     NodeId,
-    contract::limit::{MICRO, Reply, Slots, Undefined},
+    contract::limit::{MICRO, Reply, Slots, UndefinedLimit},
 };
 
 use super::{
-    as_it_was,
-    bucket::{self, Cap, Place, rounds, row},
-    bucket_as_it_was, definition, disagreed, was,
+    bucket::{self, BucketRef, Cap, rounds, row},
+    column_names_before, columns_before, definition, disagreement, read_bucket_before,
 };
 use crate::{
     hive::{Hive, clock},
@@ -17,12 +16,13 @@ use crate::{
     script::{Answers, Script},
 };
 
-fn places(asks: &[Slots]) -> Vec<Place<'_>> {
-    bucket::places(asks.iter().map(|ask| (&ask.limit, ask.key)))
+fn bucket_refs(asks: &[Slots]) -> Vec<BucketRef<'_>> {
+    bucket::bucket_refs(asks.iter().map(|ask| (&ask.limit, ask.key)))
 }
 
 impl Hive {
-    /// The node's row is held, so that nobody buries it meanwhile: slots given to the buried would never come back.
+    /// Locks the node's row, so that no other node removes it meanwhile: slots of a removed node would never be given
+    /// back.
     pub fn slots(&self, node: NodeId, asks: &[Slots]) -> Script {
         let (hive, t, defined, node) = (self.name(), clock(), self.defined(), id_of(node));
         let script = self
@@ -31,7 +31,7 @@ impl Hive {
         if asks.is_empty() {
             return script;
         }
-        let (all, as_it_was, was) = (places(asks), as_it_was(), was());
+        let (all, as_it_was, was) = (bucket_refs(asks), columns_before(), column_names_before());
         let mut script = script.run(self.make_buckets(&t, &all, Cap::Nothing)).run(self.lock_buckets(&all));
         for round in rounds(all) {
             let asked = rows(round.iter().map(|place| {
@@ -66,18 +66,18 @@ impl Hive {
     }
 }
 
-pub(crate) fn slots_held(answers: &Answers, asks: &[Slots]) -> Result<Reply, Stop> {
+pub(crate) fn read_slots(answers: &Answers, asks: &[Slots]) -> Result<Reply, Stop> {
     if answers.is_empty(0) {
         return Ok(Reply::Unfit);
     }
-    let mut held = vec![Err(Undefined); asks.len()];
-    for line in (1..=rounds(places(asks)).len()).flat_map(|round| answers.lines(round)) {
+    let mut held = vec![Err(UndefinedLimit); asks.len()];
+    for line in (1..=rounds(bucket_refs(asks)).len()).flat_map(|round| answers.lines(round)) {
         let n = usize::try_from(line.number(0)?).unwrap_or(usize::MAX);
         let (Some(ask), Some(slot)) = (asks.get(n), held.get_mut(n)) else { continue };
-        let mut bucket = bucket_as_it_was(line, 9)?;
+        let mut bucket = read_bucket_before(line, 9)?;
         let has = bucket.slots(&definition(line, 4)?, line.number(1)?, line.number(2)?);
         if has.has != line.number(3)? {
-            return Err(disagreed(&ask.limit).into());
+            return Err(disagreement(&ask.limit).into());
         }
         *slot = Ok(has);
     }

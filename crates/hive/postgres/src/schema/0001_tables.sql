@@ -1,4 +1,4 @@
--- Rows that are written again and again: room on their pages, and no heap of dead ones.
+-- These rows are updated very often: free space on their pages, and frequent vacuuming of dead row versions.
 create table hive_node (
   hive       text collate "C" not null,
   id         uuid not null,
@@ -53,9 +53,9 @@ create table hive_event (
   cause   text not null,
   primary key (hive, version)
 );
--- limit_key: 32 hexadecimal digits; '' is the definition, 'next' the one to come.
--- effective_ms: since when a definition is in force; of a bucket, when its window ends.
--- slot, booked_u, next_u: the present second, and what is booked of it and of the next; the rest says who gets how much.
+-- limit_key: 32 hexadecimal digits; '' is the definition in force, 'next' the next definition.
+-- effective_ms: of a definition, since when it is in force; of a bucket, when its window ends.
+-- slot, booked_u, next_u: the present second, and the reservations of it and of the next; the rest is for their fair division.
 create table hive_limit (
   hive         text collate "C" not null,
   name         text collate "C" not null,

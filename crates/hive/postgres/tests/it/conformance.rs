@@ -1,4 +1,5 @@
-//! The suite of the contract: straight to the server, and through a pooler that gives each transaction another session.
+//! The conformance suite of the hive: directly on the server, and through a pooler that gives each transaction another
+//! session.
 
 use std::sync::Arc;
 
@@ -8,16 +9,16 @@ use honeyflow_conformance::hive::Rig;
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_postgres::{Options, PostgresHive};
 
-use crate::Field;
+use crate::TestDatabase;
 
-impl Field {
-    /// Of the hives of this test alone.
+impl TestDatabase {
+    /// An SQL condition that selects the hives of this test only.
     fn ours(&self) -> String {
         format!("hive like '{}'", self.hive("%"))
     }
 }
 
-impl Rig for Field {
+impl Rig for TestDatabase {
     fn open<'a>(&'a self, hive: &'a str) -> BoxFuture<'a, Arc<dyn HiveStore>> {
         let options = Options { hive: self.hive(hive).into(), ..self.options() };
         let hive: Arc<dyn HiveStore> = Arc::new(PostgresHive::open(&options).unwrap());
@@ -26,7 +27,7 @@ impl Rig for Field {
 
     fn step_clock(&self, by_ms: i64) -> BoxFuture<'_, bool> {
         let stepped = |column: &str| {
-            // The present second is counted in seconds.
+            // The column `slot` counts seconds, the others milliseconds.
             let by = if column == "slot" { by_ms.div_euclid(1_000) } else { by_ms };
             format!("{column} = case {column} when 0 then 0 else {column} - ({by}) end")
         };
@@ -79,9 +80,9 @@ impl Rig for Field {
 }
 
 mod straight {
-    honeyflow_conformance::hive_suite!(maybe crate::Field::straight);
+    honeyflow_conformance::hive_suite!(maybe crate::TestDatabase::straight);
 }
 
 mod through_a_pooler {
-    honeyflow_conformance::hive_suite!(maybe crate::Field::pooled);
+    honeyflow_conformance::hive_suite!(maybe crate::TestDatabase::pooled);
 }

@@ -1,14 +1,14 @@
-//! Limits of a whole fleet on a real server: straight, and through a pooler.
+//! The suite of several members and their limits on a real server: directly, and through a pooler.
 
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, ready};
-use honeyflow_conformance::fleet::Open;
+use honeyflow_conformance::fleet::OpenStore;
 use honeyflow_hive::HiveStore;
 
-use crate::Field;
+use crate::TestDatabase;
 
-fn connections(field: Field) -> impl Open {
+fn connections(field: TestDatabase) -> impl OpenStore {
     let field = Arc::new(field);
     move || {
         let hive: Arc<dyn HiveStore> = field.open();
@@ -16,12 +16,12 @@ fn connections(field: Field) -> impl Open {
     }
 }
 
-async fn straight() -> Option<impl Open> {
-    Field::straight().await.map(connections)
+async fn straight() -> Option<impl OpenStore> {
+    TestDatabase::straight().await.map(connections)
 }
 
-async fn pooled() -> Option<impl Open> {
-    Field::pooled().await.map(connections)
+async fn pooled() -> Option<impl OpenStore> {
+    TestDatabase::pooled().await.map(connections)
 }
 
 mod directly {

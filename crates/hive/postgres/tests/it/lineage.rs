@@ -1,14 +1,14 @@
-//! A standby that was promoted: the same rows, and another history.
+//! A promoted standby has the same rows and another lineage.
 
 use std::path::Path;
 
-use honeyflow_conformance::hive::{Bee, TTL_MS, bee::leading};
+use honeyflow_conformance::hive::{TTL_MS, TestMember, test_member::eligible_state};
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Reply, Request,
     contract::{
         Mint, Refusal,
-        limit::{self, Exact, Key},
+        limit::{self, ExactTake, Key},
     },
 };
 use honeyflow_hive_postgres::Options;
@@ -20,7 +20,7 @@ use crate::{database, run};
 
 const LEASE: &str = "shard/x/0";
 
-fn claim(bee: &Bee, lineage: &str) -> Request {
+fn claim(bee: &TestMember, lineage: &str) -> Request {
     match bee.claim("other", Epoch(0)) {
         Request::Take { node, claims, cause, .. } => {
             Request::Take { node, claims, cause, mint: Mint { lineage: lineage.into(), watched: false } }
@@ -29,14 +29,14 @@ fn claim(bee: &Bee, lineage: &str) -> Request {
     }
 }
 
-/// HV-51, and what others have called `replica_answers_under_limit`.
+/// HV-51, and the defect that is known elsewhere as `replica_answers_under_limit`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hv_23_a_promoted_standby_is_another_lineage() {
     let Some(mut server) = honeyflow_services::throwaway_postgres() else { return };
     let url = database(server.url(), "lineage").await;
     let options = Options::new(&*url);
     let hive = honeyflow_hive_postgres::PostgresHive::open(&options).unwrap();
-    let bee = Bee::join(std::sync::Arc::new(hive), "a", TTL_MS).await;
+    let bee = TestMember::join(std::sync::Arc::new(hive), "a", TTL_MS).await;
     bee.beat().await;
     let held = bee.take(LEASE).await;
     bee.look("other").await;
@@ -48,11 +48,11 @@ async fn hv_23_a_promoted_standby_is_another_lineage() {
     server.stop();
     std::fs::write(Path::new(&data).join("standby.signal"), "").unwrap();
     server.start().unwrap();
-    // A replica may be late by any time: nothing is read from it, neither leases nor what is left of a limit.
-    let takes = vec![Exact { limit: "api".into(), key: Key(1), cost: 1, window: None }];
+    // A replica may be late by any amount of time: neither leases nor limits are read from it.
+    let takes = vec![ExactTake { limit: "api".into(), key: Key(1), cost: 1, window: None }];
     for request in [
-        Request::Beat { node: bee.id, read_only: false, state: leading() },
-        Request::Beat { node: bee.id, read_only: true, state: leading() },
+        Request::Beat { node: bee.id, read_only: false, state: eligible_state() },
+        Request::Beat { node: bee.id, read_only: true, state: eligible_state() },
         Request::View,
         Request::Look { leases: vec![LEASE.into()] },
         Request::Tally,
@@ -63,7 +63,7 @@ async fn hv_23_a_promoted_standby_is_another_lineage() {
     ] {
         let mut failure = bee.hive.call(request.clone()).await.unwrap_err();
         if failure.code == "no-connection" {
-            // On the connection that has broken.
+            // The first request met the broken connection.
             failure = bee.hive.call(request.clone()).await.unwrap_err();
         }
         assert_eq!((failure.class, &*failure.code), (Class::Retry, "read-only"), "{request:?}: {failure}");

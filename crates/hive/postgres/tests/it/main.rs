@@ -1,4 +1,4 @@
-//! The hive on a real server: straight, and through a pooler. All tests share a database, each with hives of its own.
+//! The hive on a real server: directly, and through a pooler. All tests share a database; each test has its own hives.
 
 mod conformance;
 mod cost;
@@ -7,8 +7,8 @@ mod fence;
 mod fleet;
 mod lineage;
 mod member;
-mod open;
-mod trip;
+mod opening;
+mod round_trips;
 
 use std::{
     path::Path,
@@ -28,38 +28,38 @@ use tokio::sync::OnceCell;
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// The database of this test run on the shared server, and a name that no other test has.
-pub struct Field {
-    /// Straight to the server.
+pub struct TestDatabase {
+    /// The address of the server itself.
     pub url: String,
-    /// The way the nodes go.
+    /// The address that the nodes use: the server, or a pooler in front of it.
     pub way: String,
     name: String,
 }
 
-impl Field {
-    pub async fn straight() -> Option<Field> {
+impl TestDatabase {
+    pub async fn straight() -> Option<TestDatabase> {
         static URL: OnceCell<String> = OnceCell::const_new();
         let server = honeyflow_services::postgres()?.url;
         let url = URL.get_or_init(async || database(&server, "all").await).await;
-        Some(Field::at(url, url))
+        Some(TestDatabase::at(url, url))
     }
 
-    pub async fn pooled() -> Option<Field> {
+    pub async fn pooled() -> Option<TestDatabase> {
         let pooler = honeyflow_services::pgbouncer()?.url;
-        let Field { url, .. } = Field::straight().await?;
-        Some(Field::at(&url, &elsewhere(&pooler, &url)))
+        let TestDatabase { url, .. } = TestDatabase::straight().await?;
+        Some(TestDatabase::at(&url, &at_server(&pooler, &url)))
     }
 
-    /// A database of its own, in which nothing was ever made.
-    pub async fn bare() -> Option<Field> {
+    /// A separate, empty database.
+    pub async fn bare() -> Option<TestDatabase> {
         let server = honeyflow_services::postgres()?.url;
         let url = database(&server, &COUNT.fetch_add(1, Ordering::Relaxed).to_string()).await;
-        Some(Field::at(&url, &url))
+        Some(TestDatabase::at(&url, &url))
     }
 
-    pub fn at(url: &str, way: &str) -> Field {
+    pub fn at(url: &str, way: &str) -> TestDatabase {
         let name = format!("test-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        Field { url: url.to_owned(), way: way.to_owned(), name }
+        TestDatabase { url: url.to_owned(), way: way.to_owned(), name }
     }
 
     pub fn hive(&self, name: &str) -> String {
@@ -67,7 +67,7 @@ impl Field {
     }
 
     pub fn options(&self) -> Options {
-        // On a busy machine a server may take its time.
+        // On a busy machine a server may be slow.
         Options { hive: self.hive("it").into(), timeout: Duration::from_secs(60), ..Options::new(&*self.way) }
     }
 
@@ -75,7 +75,7 @@ impl Field {
         Arc::new(PostgresHive::open(&self.options()).unwrap())
     }
 
-    /// A connection as a person has it.
+    /// Opens a connection as an administrator does.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.unwrap()
     }
@@ -102,14 +102,14 @@ pub async fn number(connection: &mut PgConnection, statement: &str) -> i64 {
     query_scalar(AssertSqlSafe(statement.to_owned())).fetch_one(connection).await.unwrap()
 }
 
-/// The same database by another address.
-pub fn elsewhere(server: &str, url: &str) -> String {
+/// The same database at the address of another server.
+pub fn at_server(server: &str, url: &str) -> String {
     let (address, _) = server.rsplit_once('/').expect("the address names a database");
     let (_, database) = url.rsplit_once('/').expect("the address names a database");
     format!("{address}/{database}")
 }
 
-/// Makes one, and drops those of test runs that are over.
+/// Creates a database, and drops those of finished test runs.
 pub async fn database(server: &str, label: &str) -> String {
     let mut connection = PgConnection::connect(server).await.unwrap();
     let all = query_scalar("select datname::text from pg_database where datname like 'hive\\_%'");
@@ -122,5 +122,5 @@ pub async fn database(server: &str, label: &str) -> String {
     }
     let name = format!("hive_{}_{label}", std::process::id());
     run(&mut connection, &format!("create database {name}")).await;
-    elsewhere(server, &format!("/{name}"))
+    at_server(server, &format!("/{name}"))
 }

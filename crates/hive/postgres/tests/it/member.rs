@@ -1,4 +1,4 @@
-//! Whole nodes on a real server: who leads, who has which shards, and what becomes of those of the dead.
+//! Whole nodes on a real server: one leads, all share the shards, and the others take over the shards of a dead node.
 
 use std::{
     collections::BTreeMap,
@@ -19,19 +19,19 @@ use honeyflow_hive::{
 use honeyflow_hive_postgres::PostgresHive;
 use honeyflow_runtime::Failure;
 
-use crate::Field;
+use crate::TestDatabase;
 
 const SHARDS: u32 = 12;
-/// Long enough for anything that works at all on a busy machine.
+/// A timeout that is long enough on a busy machine for everything that works at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store that can be cut off from one moment to the next, as by a pulled plug.
-struct Plugged {
+/// A store that can be cut off at once, as if its plug was pulled.
+struct CuttableStore {
     store: PostgresHive,
     pulled: AtomicBool,
 }
 
-impl HiveStore for Plugged {
+impl HiveStore for CuttableStore {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         if self.pulled.load(Ordering::Relaxed) {
             return std::future::pending().boxed();
@@ -45,7 +45,7 @@ impl HiveStore for Plugged {
 }
 
 pub struct Node {
-    plug: Arc<Plugged>,
+    plug: Arc<CuttableStore>,
     pub hive: Hive,
     held: Arc<Mutex<BTreeMap<Name, Epoch>>>,
 }
@@ -53,7 +53,7 @@ pub struct Node {
 impl Node {
     pub async fn join(options: &honeyflow_hive_postgres::Options, times: Options) -> Node {
         let store = PostgresHive::open(options).unwrap();
-        let plug = Arc::new(Plugged { store, pulled: AtomicBool::new(false) });
+        let plug = Arc::new(CuttableStore { store, pulled: AtomicBool::new(false) });
         let hive = Hive::join(plug.clone(), times).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
         let held = Arc::<Mutex<BTreeMap<Name, Epoch>>>::default();
@@ -85,7 +85,7 @@ impl Node {
         self.hive.node().expect("it has joined")
     }
 
-    fn dies(&self) {
+    fn cut_off(&self) {
         self.plug.pulled.store(true, Ordering::Relaxed);
     }
 
@@ -103,19 +103,19 @@ pub async fn until(what: &str, is: impl Fn() -> bool) {
     assert!(waited.await.is_ok(), "{what}: it takes too long");
 }
 
-/// Each has as many as the others, and all have all.
+/// Whether all nodes have the same number of shards, and together all of them.
 pub fn is_spread(nodes: &[&Node]) -> bool {
     let counts: Vec<usize> = nodes.iter().map(|node| node.held().len()).collect();
     counts.iter().all(|count| *count == SHARDS as usize / nodes.len())
 }
 
-/// A machine with much to do may keep a thread waiting for seconds; nobody is dead for that.
+/// On a busy machine a thread may wait for seconds. The times are long, so that no node looks dead for that.
 fn patient(name: &str) -> Options {
     let (heartbeat, time_to_live) = (Duration::from_secs(1), Duration::from_secs(8));
     Options { heartbeat, time_to_live, ..Options::named(name).source("shop") }
 }
 
-async fn one_dies(field: &Field) {
+async fn one_dies(field: &TestDatabase) {
     let options = field.options();
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
@@ -126,7 +126,7 @@ async fn one_dies(field: &Field) {
     let queen = nodes.iter().position(Node::leads).unwrap();
     let dead = nodes.remove(queen);
     let (orphans, id) = (dead.held(), dead.id());
-    dead.dies();
+    dead.cut_off();
     until("another queen", || nodes.iter().filter(|node| node.leads()).count() == 1).await;
     until("its shards are taken", || is_spread(&nodes.iter().collect::<Vec<_>>())).await;
     let after: BTreeMap<Name, Epoch> = nodes.iter().flat_map(Node::held).collect();
@@ -149,13 +149,13 @@ async fn one_dies(field: &Field) {
 /// HV-56
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_share_the_work_and_take_over_from_the_dead() {
-    let Some(field) = Field::straight().await else { return };
+    let Some(field) = TestDatabase::straight().await else { return };
     one_dies(&field).await;
 }
 
 /// HV-56
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_behind_a_pooler_take_over_from_the_dead() {
-    let Some(field) = Field::pooled().await else { return };
+    let Some(field) = TestDatabase::pooled().await else { return };
     one_dies(&field).await;
 }

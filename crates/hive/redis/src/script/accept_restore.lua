@@ -1,4 +1,4 @@
--- A person says that what was restored is right: 2 why.
+-- The operator accepts the restored state: 2 cause.
 if not field('hold') then return 'raced' end
 redis.call('HDEL', k_view, 'hold')
 redis.call('HSET', k_view, 'lineage_ms', now)

@@ -1,4 +1,5 @@
--- The store shows less than somebody has seen, which is a new lineage here: 2 lineage, 3 version, 4… lease and epoch.
+-- The store shows an older state than a node has seen; on Redis that is a new lineage: 2 lineage, 3 version, 4… lease and
+-- epoch.
 if field('lineage') ~= ARGV[2] or server() ~= ARGV[2] then return 'raced' end
 local lost = {}
 for i = 4, #ARGV, 2 do
@@ -8,7 +9,7 @@ for i = 4, #ARGV, 2 do
 end
 if number('version') >= tonumber(ARGV[3]) and not next(lost) then return 'raced' end
 for lease, epoch in pairs(lost) do
-  -- Whatever was granted under it and is not known here: the next one lies above, however this server's clock stands.
+  -- An epoch that was granted and is lost here: the next epoch must be higher, independent of this server's clock.
   if epoch <= 1099511627776 then redis.call('HSET', k_epoch, lease, whole(epoch)) end
 end
 redis.call('HSET', k_view, 'lineage_ms', now)

@@ -1,2 +1,2 @@
--- Deletes those who are dead by what was watched: 2… burials.
+-- Removes the nodes that have expired or were silent for long: 2… removals.
 return bury(2)

@@ -1,4 +1,4 @@
--- The queen's count under her fence: 2 lease, 3 epoch, 4 holder, 5 how often in any case, 6… burials.
+-- The queen's count under her fence: 2 lease, 3 epoch, 4 holder, 5 how often to publish at least, 6… removals.
 if ARGV[2] ~= 'queen' or not holds(ARGV[2], ARGV[3], ARGV[4]) then return {'stale'} end
 make_view()
 local buried = bury(6)

@@ -1,4 +1,5 @@
--- Each by itself: … limit, key, want, need, to be booked (or 0), weight. Keys beyond the fixed ones: bucket and ledger of each.
+-- Independent draws: … limit, key, want, need, to be reserved (or 0), weight. Keys after the fixed ones: bucket and ledger of
+-- each.
 local drawn = {}
 for i = 1, #ARGV, 6 do
   local limit, limit_key, want, need = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])

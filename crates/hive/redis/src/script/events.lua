@@ -1,11 +1,11 @@
--- What happened after a version, or everything where that would leave a gap: 2 version, 3 how many at most.
+-- The events after a version, or the whole view if events are missing: 2 version, 3 how many at most.
 local due = number('version') - ARGV[2]
 if due < 0 or due > tonumber(ARGV[3]) then return whole_view() end
 local entries = {}
 if due > 0 then
   entries = redis.call('XRANGE', k_event, '(' .. ARGV[2] .. '-0', '+', 'COUNT', due + 1)
 end
--- Versions are unique and rise: as many as there should be means that none is missing.
+-- Versions are unique and rise by one: if the number of events is right, none is missing.
 if #entries ~= due then return whole_view() end
 local nodes, leases, seen_nodes, seen_leases = {}, {}, {}, {}
 for _, entry in ipairs(entries) do

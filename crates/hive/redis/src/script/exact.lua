@@ -1,5 +1,5 @@
--- All or none: 1 peek, … limit, key, cost, window's start and end or ''. Keys beyond the fixed ones: bucket and ledger of
--- each.
+-- Takes from all buckets or from none: 1 peek, … limit, key, cost, window's start and end or ''. Keys after the fixed ones:
+-- bucket and ledger of each.
 local asked, order, left = {}, {}, {}
 for i = 2, #ARGV, 5 do
   local at = (i - 2) / 5
@@ -18,7 +18,7 @@ for i = 2, #ARGV, 5 do
   if ARGV[i + 3] ~= '' then
     local start_ms, end_ms = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
     if now < start_ms or now >= end_ms then return {'denied', at, rule.version, 'other-window', now} end
-    -- A clock that went back over the edge, or nodes with different calendars, must not fill it again.
+    -- A clock that went back over the start of the window, or nodes with different calendars, must not refill the bucket.
     if start_ms >= bucket.reset_ms then bucket.reset_ms, bucket.pool_u = end_ms, bucket.burst_u end
   end
   if bucket.pool_u < cost_u then

@@ -1,4 +1,5 @@
--- From one to the next, never vacant: 2 node, 3 why, 4 lineage, 5 watched for long, 6 heir, 7… claims.
+-- Transfers leases from a holder to its successor without a gap: 2 node, 3 cause, 4 lineage, 5 watched for long, 6 successor,
+-- 7… claims.
 local node, heir = ARGV[2], ARGV[6]
 local refused = refusal(ARGV[4], ARGV[5])
 if refused then return refused end

@@ -1,11 +1,11 @@
--- A limit's buckets, most issued first: 1 limit, 2 how many at most. Key beyond the fixed ones: its ledger.
+-- The buckets of a limit, those that issued most first: 1 limit, 2 how many at most. Key after the fixed ones: its ledger.
 local ledger, most, from, rows = KEYS[fixed + 1], tonumber(ARGV[2]), 0, {}
 while #rows < most do
   local page = redis.call('ZREVRANGE', ledger, from, from + 499)
   for _, limit_key in ipairs(page) do
     local bucket = redis.call('HMGET', prefix .. ':limit:' .. ARGV[1] .. ':' .. limit_key, 'version', 'pool_u', 'pool_ms',
       'issued_u')
-    -- Forgotten by the server: it was full, and the next sweep forgets it here.
+    -- A missing bucket has expired on the server because it was full; the next sweep removes it from the ledger.
     if bucket[1] and #rows < most then
       local counted = stored(prefix .. ':limit:' .. ARGV[1] .. ':' .. limit_key)
       local ahead = math.max(0, quotient(now, SLOT_MS) - counted.slot)

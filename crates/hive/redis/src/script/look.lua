@@ -1,4 +1,4 @@
--- Reads leases in the order asked, and makes what is missing: 2… names.
+-- Reads leases in the order of the request, and makes the missing ones: 2… names.
 for i = 2, #ARGV do
   if redis.call('HSETNX', k_epoch, ARGV[i], 0) == 1 then
     redis.call('HSET', k_since, ARGV[i], now)

@@ -1,4 +1,4 @@
--- After a step of the clock: whatever lies further ahead than its life is written back.
+-- Repairs stored times after a clock step: a time that is further ahead than it can be is set back.
 local mended = 0
 
 local expiring = redis.call('ZRANGE', k_alive, 0, -1, 'WITHSCORES')
@@ -25,7 +25,7 @@ for _, name in ipairs({'lineage_ms', 'counted_ms'}) do
 end
 if stepped then mended = mended + 1 end
 
--- Buckets mend themselves when they are next drawn from; here those furthest ahead, so many at a time.
+-- A bucket repairs itself at its next draw; this repairs at most 10,000 buckets, those that are furthest ahead.
 for _, member in ipairs(redis.call('ZREVRANGEBYSCORE', k_full, '+inf', '(' .. whole(now), 'LIMIT', 0, 10000)) do
   local bucket = prefix .. ':limit:' .. string.sub(member, 33) .. ':' .. string.sub(member, 1, 32)
   if tonumber(redis.call('HGET', bucket, 'pool_ms') or 0) > now then

@@ -1,4 +1,4 @@
--- Gives back: … limit, key, cost, end of the window or ''. Keys beyond the fixed ones: bucket and ledger of each.
+-- Gives permits back: … limit, key, cost, end of the window or ''. Keys after the fixed ones: bucket and ledger of each.
 for i = 1, #ARGV, 4 do
   local bucket_key, ledger = KEYS[fixed + (i - 1) / 2 + 1], KEYS[fixed + (i - 1) / 2 + 2]
   local bucket = stored(bucket_key)

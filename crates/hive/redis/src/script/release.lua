@@ -1,4 +1,4 @@
--- The epoch stays: 2 node, 3 why, 4… lease and epoch.
+-- Releases leases and keeps their epochs: 2 node, 3 cause, 4… lease and epoch.
 local released = {}
 for i = 4, #ARGV, 2 do
   local lease, epoch = ARGV[i], ARGV[i + 1]

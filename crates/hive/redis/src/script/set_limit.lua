@@ -1,4 +1,4 @@
--- Defines a limit, or changes it later: 2 limit, 3 version that was seen or '', 4 the rule, 5 not before.
+-- Defines a limit, or changes it later: 2 limit, 3 version that was seen or '', 4 the rule, 5 least delay in ms.
 local function parts(text)
   local version, rule, effective_ms = string.match(text, '^(%d+) (%d+ %d+ %d+) (%d+)$')
   return version, rule, tonumber(effective_ms)
@@ -11,7 +11,7 @@ if effective_ms > now then return {'pending', effective_ms} end
 make_view()
 local from_ms = now
 if newest then
-  -- Two beats of the slowest node: everybody has heard of it by then.
+  -- Two heartbeats of the slowest node: by then all nodes have received it.
   local slowest_ms = 0
   for _, heartbeat_ms in ipairs(redis.call('HVALS', k_heartbeat)) do slowest_ms = math.max(slowest_ms, heartbeat_ms) end
   from_ms = now + math.max(2 * slowest_ms, ARGV[5])

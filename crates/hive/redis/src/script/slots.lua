@@ -1,4 +1,5 @@
--- How many a node wants in all: 2 node, … limit, key, number, wants. Keys beyond the fixed ones: bucket and ledger of each.
+-- Sets how many slots a node has in total: 2 node, … limit, key, number of the request, wanted slots. Keys after the fixed
+-- ones: bucket and ledger of each.
 local node = ARGV[2]
 if not expires(node) then return 'unfit' end
 local held = {}
@@ -14,7 +15,7 @@ for i = 3, #ARGV, 4 do
     if seq <= last then wants = has end
     local was = redis.call('HMGET', bucket, 'issued_u', 'rate_u', 'burst_u')
     local issued_u, burst_u = tonumber(was[1] or 0), rule.burst_u
-    -- A rate says nothing of how many at once: as many as before.
+    -- If the limit has become a rate, it no longer defines a concurrency: the old one stays.
     if rule.rate_u > 0 and was[2] == '0' then burst_u = tonumber(was[3]) end
     local free = quotient(math.max(0, burst_u - issued_u), MICRO)
     local now_has = wants <= has and wants or has + math.min(free, wants - has)

@@ -1,9 +1,9 @@
--- Forgets what is old: 2 lease, 3 epoch, 4 holder, 5 age of events, 6 how many stay, 7 idle time of buckets, 8 how many at
--- most.
+-- Deletes old rows: 2 lease, 3 epoch, 4 holder, 5 age of events, 6 how many events stay, 7 idle time of buckets, 8 how many
+-- to delete at most.
 if ARGV[2] ~= 'queen' or not holds(ARGV[2], ARGV[3], ARGV[4]) then return {'stale'} end
 local most = tonumber(ARGV[8])
 
--- From the oldest on, up to the first that stays: versions rise, and so do their times.
+-- Deletes from the oldest event up to the first that stays: versions rise, and so do their times.
 local beyond = redis.call('XLEN', k_event) - ARGV[6]
 local events = 0
 for _, entry in ipairs(redis.call('XRANGE', k_event, '-', '+', 'COUNT', most)) do
@@ -13,7 +13,7 @@ for _, entry in ipairs(redis.call('XRANGE', k_event, '-', '+', 'COUNT', most)) d
   events = events + 1
 end
 
--- Whatever was full first was touched first, nearly: few are looked at in vain.
+-- The buckets that were full first are mostly those that were used first, so few are read in vain.
 local buckets = 0
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', k_full, '-inf', whole(now), 'LIMIT', 0, most * 4)) do
   if buckets >= most then break end
@@ -37,10 +37,10 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', k_full, '-inf', whole(now), 
   end
 end
 
--- Of slots a node has none of, and has not spoken of for so long that nothing it said before can still come.
+-- Deletes the entries of nodes that hold no slots. Their last request is old enough that no earlier one can still arrive.
 local spoken_ms = now - tonumber(ARGV[7])
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', k_none, '-inf', whole(spoken_ms), 'LIMIT', 0, most)) do
-  -- A node's name is a UUID of 36 characters. Who is gone has nothing there any more.
+  -- A node's id is a UUID of 36 characters. A node that is gone has no entry any more.
   buckets = buckets + redis.call('HDEL', slots_of(string.sub(member, 1, 36)), string.sub(member, 37))
   redis.call('ZREM', k_none, member)
 end

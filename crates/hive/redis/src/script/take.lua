@@ -1,4 +1,4 @@
--- Takes what is free: 2 node, 3 why, 4 lineage, 5 watched for long, 6… claims.
+-- Takes free leases: 2 node, 3 cause, 4 lineage, 5 watched for long, 6… claims.
 local node = ARGV[2]
 local refused = refusal(ARGV[4], ARGV[5])
 if refused then return refused end

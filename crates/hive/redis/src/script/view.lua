@@ -1,2 +1,2 @@
--- Everything, in one snapshot.
+-- The whole view, in one snapshot.
 return whole_view()

@@ -1,4 +1,4 @@
-//! The suite of the contract.
+//! The conformance suite of the hive on Redis.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ use crate::{server, step_clock::step_clock};
 
 struct Redis {
     url: String,
-    /// Before every hive's name: the server is shared by all tests.
+    /// A prefix of every hive's name, because all tests share the server.
     run: String,
     connection: MultiplexedConnection,
     opened: Mutex<BTreeSet<String>>,
@@ -28,15 +28,15 @@ async fn fresh() -> Option<Redis> {
     Some(Redis { url, run: server::fresh_name("suite"), connection, opened: Mutex::default() })
 }
 
-/// An empty Redis counts as one that has lost everything. The suite begins where that has been waited for: whoever makes
-/// the hive by joining finds nothing to wait for.
-struct Settled {
+/// A hive whose lineage wait is over. An empty Redis counts as one that has lost everything. The suite begins after
+/// that wait: this store ends it as soon as the first join has made the hive.
+struct StoreAfterWait {
     hive: Arc<RedisHive>,
     view: String,
     connection: MultiplexedConnection,
 }
 
-impl HiveStore for Settled {
+impl HiveStore for StoreAfterWait {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         let asked = self.hive.call(request);
         let (view, connection) = (self.view.clone(), self.connection.clone());
@@ -45,7 +45,7 @@ impl HiveStore for Settled {
             if let Reply::Joined(status) = &mut reply
                 && status.head.version == 1
             {
-                assert!(status.head.lineage_ms > 0, "an empty Redis must be waited for");
+                assert!(status.head.lineage_ms > 0, "an empty Redis requires a wait");
                 server::ask::<()>(&connection, redis::cmd("HSET").arg(view).arg("lineage_ms").arg(0)).await;
                 status.head.lineage_ms = 0;
             }
@@ -67,7 +67,7 @@ impl Redis {
 impl Rig for Redis {
     fn open<'a>(&'a self, hive: &'a str) -> BoxFuture<'a, Arc<dyn HiveStore>> {
         let name = format!("{}-{hive}", self.run);
-        let store = Settled {
+        let store = StoreAfterWait {
             hive: Arc::new(server::open(&self.url, &name)),
             view: format!("{{hive:{name}}}:view"),
             connection: self.connection.clone(),

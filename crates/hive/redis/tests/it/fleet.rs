@@ -1,4 +1,4 @@
-//! Several members and their limits on one server.
+//! The suite of several members and their limits, on one server.
 
 use std::{
     sync::{
@@ -24,7 +24,8 @@ async fn fresh() -> Option<impl Fn() -> BoxFuture<'static, Arc<dyn HiveStore>>> 
 
 honeyflow_conformance::fleet_suite!(maybe fresh);
 
-/// F46, HV-60: everything is lost while two members draw; once one burst more at most, and then it goes on.
+/// F46, HV-60: the store loses everything while two members draw. At most one burst more is admitted, and the limit
+/// then works as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f46_a_flush_admits_one_burst_more_at_most() {
     let Some(redis) = throwaway_redis() else { return };
@@ -61,7 +62,7 @@ async fn f46_a_flush_admits_one_burst_more_at_most() {
     until_more(500).await;
     let (begun, before) = (Instant::now(), admitted.load(Ordering::Relaxed));
     for _ in 0..3 {
-        server::tell(redis.url(), &["FLUSHALL"]).await;
+        server::send_command(redis.url(), &["FLUSHALL"]).await;
         until_more(500).await;
     }
     let given = admitted.load(Ordering::Relaxed) - before;

@@ -1,8 +1,9 @@
-//! The hive on a real Redis: the suite that every backend passes, and what only a server that forgets has.
+//! The hive on a real Redis: the suites that every backend passes, and tests for a server that may lose its data.
 
 mod bucket;
 mod cluster;
 mod conformance;
+mod failures;
 mod fleet;
 mod keyspace;
 mod members;
@@ -11,4 +12,3 @@ mod replica;
 mod server;
 mod step_clock;
 mod tls;
-mod trouble;

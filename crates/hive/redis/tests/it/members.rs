@@ -1,4 +1,4 @@
-//! Whole members: three on one server, and what becomes of them.
+//! Whole members: three on one server, with failures of a member and of the server.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +23,10 @@ use crate::{proxy::Proxy, server};
 
 const SHARDS: u32 = 6;
 
-/// Long enough for anything that works at all on a busy machine.
+/// A timeout that is long enough on a busy machine for everything that works at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that can die: from then on nobody hears of it.
+/// A process that can die: from then on it neither sends nor receives.
 struct Process {
     hive: RedisHive,
     dead: AtomicBool,
@@ -42,9 +42,9 @@ impl HiveStore for Process {
     }
 }
 
-/// What a member holds, and every epoch that it was ever given.
+/// The terms that a member holds, and every epoch that it was ever given.
 #[derive(Default)]
-struct Held {
+struct HeldTerms {
     terms: BTreeMap<Name, Term>,
     given: Vec<(Name, Epoch)>,
 }
@@ -52,18 +52,18 @@ struct Held {
 struct Member {
     process: Arc<Process>,
     hive: Hive,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<HeldTerms>>,
 }
 
 impl Member {
     async fn join(url: &str, hive: &str, name: &str) -> Member {
         let process = Arc::new(Process { hive: server::open(url, hive), dead: AtomicBool::new(false) });
-        // A machine with much to do may keep a thread waiting for seconds; nobody is dead for that.
+        // On a busy machine a thread may wait for seconds. The times are long, so that no node looks dead for that.
         let (heartbeat, time_to_live) = (Duration::from_secs(1), Duration::from_secs(8));
         let options = Options { heartbeat, time_to_live, watch_runtime: false, ..Options::named(name).source("shop") };
         let hive = Hive::join(process.clone(), options).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
-        let held: Arc<Mutex<Held>> = Arc::default();
+        let held: Arc<Mutex<HeldTerms>> = Arc::default();
         let (keeps, leaves) = (held.clone(), hive.clone());
         tokio::spawn(async move {
             while let Some(change) = shards.next().await {
@@ -99,7 +99,7 @@ impl Member {
         self.held.lock().unwrap().given.clone()
     }
 
-    fn dies(&self) {
+    fn kill(&self) {
         self.process.dead.store(true, Ordering::Relaxed);
     }
 }
@@ -127,7 +127,7 @@ async fn until_spread(members: &[&Member], each: usize) {
     }
 }
 
-/// Every shard has one holder, and each member so many.
+/// Whether every shard has one holder, and each member has `each` shards.
 fn are_spread(members: &[&Member], each: usize) -> bool {
     let mut all: Vec<Name> = members.iter().flat_map(|member| member.shards()).collect();
     all.sort();
@@ -144,7 +144,7 @@ fn highest(members: &[&Member]) -> BTreeMap<Name, Epoch> {
     highest
 }
 
-/// No epoch is given twice, to anybody.
+/// Asserts that no epoch of a lease is given twice.
 fn each_epoch_is_given_once(members: &[&Member]) {
     let mut all: Vec<(Name, Epoch)> = members.iter().flat_map(|member| member.given()).collect();
     let given = all.len();
@@ -165,7 +165,7 @@ async fn hv_56_three_members_share_and_two_take_over_from_the_third() {
     let before = highest(&all);
     let (dead, rest): (Vec<&Member>, Vec<&Member>) = all.into_iter().partition(|member| member.is_queen());
     let (lost, its) = (dead[0], dead[0].shards());
-    lost.dies();
+    lost.kill();
     until("there is another queen", || rest.iter().filter(|member| member.is_queen()).count() == 1).await;
     until_spread(&rest, 3).await;
     assert!(lost.shards().is_empty(), "its terms have ended by themselves");
@@ -176,10 +176,10 @@ async fn hv_56_three_members_share_and_two_take_over_from_the_third() {
     each_epoch_is_given_once(&all);
 }
 
-/// HV-23, HI-2: the server comes back with nothing. Terms die, nobody mints before the longest lease is over, and epochs
-/// only grow.
+/// HV-23, HI-2: the server comes back empty. Terms end, no node mints before the longest time to live is over, and
+/// epochs only grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hv_23_after_an_empty_restart_nobody_mints_early() {
+async fn hv_23_after_an_empty_restart_no_node_mints_early() {
     let Some(mut redis) = throwaway_redis() else { return };
     let (a, b) = tokio::join!(Member::join(redis.url(), "x", "a"), Member::join(redis.url(), "x", "b"));
     let both = [&a, &b];
@@ -194,7 +194,7 @@ async fn hv_23_after_an_empty_restart_nobody_mints_early() {
     minted_after_the_wait(redis.url(), "x").await;
 }
 
-/// The same by a failover to a replica that has not heard of the last take-overs.
+/// The same with a failover to a replica that has not received the last take-overs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hv_84_a_promoted_replica_without_the_last_take_overs() {
     let Some(mut primary) = throwaway_redis() else { return };
@@ -204,15 +204,15 @@ async fn hv_84_a_promoted_replica_without_the_last_take_overs() {
     let (a, b) = tokio::join!(Member::join(&proxy.url, "x", "a"), Member::join(&proxy.url, "x", "b"));
     let both = [&a, &b];
     until_spread(&both, 3).await;
-    // From here on the replica hears nothing, and everything is minted anew where it will be lost.
-    server::tell(replica.url(), &["REPLICAOF", "NO", "ONE"]).await;
+    // From here on the replica receives nothing. All leases are minted again on the primary, where that will be lost.
+    server::send_command(replica.url(), &["REPLICAOF", "NO", "ONE"]).await;
     let known = highest(&both);
     for member in both {
         for shard in member.shards() {
             member.hive.mint(shard, Epoch(0)).await;
         }
     }
-    until("all are minted anew", || highest(&both).iter().all(|(shard, epoch)| *epoch > known[shard])).await;
+    until("all are minted again", || highest(&both).iter().all(|(shard, epoch)| *epoch > known[shard])).await;
     until_spread(&both, 3).await;
     let before = highest(&both);
     primary.kill();
@@ -223,7 +223,7 @@ async fn hv_84_a_promoted_replica_without_the_last_take_overs() {
     minted_after_the_wait(replica.url(), "x").await;
 }
 
-/// Every event that gives a lease comes after the lineage was recorded and waited for.
+/// Asserts that every event that gives a lease comes after the new lineage was recorded and its wait was over.
 async fn minted_after_the_wait(url: &str, hive: &str) {
     let store = server::open(url, hive);
     let Reply::View(view) = store.call(Request::View).await.unwrap() else { panic!("no view") };

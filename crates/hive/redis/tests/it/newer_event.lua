@@ -1,4 +1,4 @@
--- The newest entry of the stream is of a kind that nobody knows. An entry cannot be changed: all are written again.
+-- Gives the newest entry of the stream an unknown kind. An entry cannot be changed, so all are written again.
 local entries = redis.call('XRANGE', KEYS[1], '-', '+')
 redis.call('DEL', KEYS[1])
 for i, entry in ipairs(entries) do

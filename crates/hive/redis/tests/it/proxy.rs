@@ -1,4 +1,4 @@
-//! An address that leads to one server and then to another, as that of a service does after a failover.
+//! A proxy whose address leads to one server and then to another, like the address of a service after a failover.
 
 use std::{
     net::SocketAddr,
@@ -28,7 +28,7 @@ impl Proxy {
         Proxy::slow(port, Duration::ZERO).await
     }
 
-    /// Whoever connects is heard after that time.
+    /// Starts a proxy that forwards each new connection only after the delay `after`.
     pub async fn slow(port: u16, after: Duration) -> Proxy {
         let listener = TcpListener::bind(address(0)).await.unwrap();
         let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -49,7 +49,7 @@ impl Proxy {
         Proxy { url, target, open, accepting }
     }
 
-    /// From now on there; whoever was connected is cut off.
+    /// Leads new connections to another server, and closes the existing ones.
     pub fn lead_to(&self, port: u16) {
         *self.target.lock().unwrap() = address(port);
         self.open.lock().unwrap().drain(..).for_each(|task| task.abort());

@@ -1,4 +1,4 @@
-//! The server as a test reaches around the hive.
+//! Helpers that reach the server directly, without the hive.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -15,7 +15,7 @@ use honeyflow_hive_redis::{Options, RedisHive};
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, aio::MultiplexedConnection};
 use uuid::Uuid;
 
-/// A connection of one's own.
+/// Opens a separate connection.
 pub async fn connection(url: &str) -> MultiplexedConnection {
     let patient = Some(Duration::from_secs(30));
     let config = AsyncConnectionConfig::new().set_connection_timeout(patient).set_response_timeout(patient);
@@ -27,14 +27,14 @@ pub async fn ask<T: FromRedisValue>(connection: &MultiplexedConnection, command:
     command.query_async(&mut connection.clone()).await.expect("answered")
 }
 
-/// Words of one command.
-pub async fn tell(url: &str, words: &[&str]) -> redis::Value {
+/// Sends one command, given as its words.
+pub async fn send_command(url: &str, words: &[&str]) -> redis::Value {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     ask(&connection(url).await, &command).await
 }
 
-/// For a server's second door: below those that servers and outgoing connections get.
+/// A free port for a server's second listener, below the range of other test servers and outgoing connections.
 pub fn free_port() -> u16 {
     static SEARCHES: AtomicU32 = AtomicU32::new(0);
     let search = SEARCHES.fetch_add(1, Ordering::Relaxed);
@@ -44,7 +44,7 @@ pub fn free_port() -> u16 {
     all.into_iter().find(is_free).expect("a free port")
 }
 
-/// A hive that nobody else in this run uses.
+/// A hive name that no other test of this run uses.
 pub fn fresh_name(what: &str) -> String {
     format!("{what}-{}", Uuid::new_v4())
 }
@@ -57,13 +57,13 @@ pub fn open(url: &str, hive: &str) -> RedisHive {
     RedisHive::open(&options(url, hive)).unwrap()
 }
 
-/// A member of a hive, asking one thing at a time.
+/// A member of a hive that sends one request at a time.
 pub struct Node {
     pub hive: RedisHive,
     pub id: NodeId,
 }
 
-/// Nobody expires while a test runs, on however busy a machine.
+/// A time to live so long that no node expires during a test, even on a busy machine.
 pub const TTL_MS: u64 = 60_000;
 
 pub fn join(id: NodeId) -> Request {
@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    /// As one that need not wait for the lineage, or as one that must.
+    /// A take by a node that need not wait for the lineage (`watched`), or that must.
     pub async fn taking(&self, lease: &str, watched: bool) -> Request {
         let seen = self.look(lease).await.epoch;
         let mint = Mint { lineage: self.head().await.server.into(), watched };
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Another server answers, or has forgotten everything: it is recorded.
+    /// Records the lineage of the server, which is another one or has lost its data.
     pub async fn records_lineage(&self) {
         let head = self.head().await;
         let (was, found) = (head.lineage.map(Into::into), head.server.into());

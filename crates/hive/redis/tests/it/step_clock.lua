@@ -1,4 +1,4 @@
--- Every stored instant of a hive steps back: 1 its prefix, 2 by how many milliseconds.
+-- Sets every stored time of a hive back: 1 the hive's prefix, 2 by how many milliseconds.
 local prefix, by = ARGV[1], tonumber(ARGV[2])
 local function key(part) return prefix .. ':' .. part end
 local function whole(number) return string.format('%.0f', number) end

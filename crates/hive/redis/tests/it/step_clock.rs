@@ -1,4 +1,4 @@
-//! The server's clock cannot be moved; every stored instant steps the other way instead.
+//! Simulates a clock step. The server's clock cannot be set, so every stored time moves in the other direction.
 
 use redis::aio::MultiplexedConnection;
 

@@ -1,4 +1,4 @@
-//! `rediss://`: certificates are those that the machine knows.
+//! `rediss://`: the hive trusts the certificates that the machine trusts.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -10,9 +10,9 @@ use crate::server;
 
 const URL: &str = "HONEYFLOW_TEST_REDISS_URL";
 
-/// A certificate for this machine, which nobody knows; its key beside it. False where there is no `openssl`.
+/// Makes a certificate for this machine, which no machine trusts, and its key. Returns false if there is no `openssl`.
 fn certify(folder: &Path) -> bool {
-    // The server runs under another user.
+    // The server runs as another user.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"])
@@ -29,7 +29,7 @@ fn certify(folder: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn hv_40_tls_is_spoken_with_servers_that_the_machine_knows() {
+async fn hv_40_tls_works_with_servers_that_the_machine_trusts() {
     let folder = tempfile::tempdir().unwrap();
     if !certify(folder.path()) {
         return;
@@ -41,13 +41,14 @@ async fn hv_40_tls_is_spoken_with_servers_that_the_machine_knows() {
     let arguments = [&arguments[..], &["--tls-ca-cert-file", &certificate, "--tls-auth-clients", "no"]].concat();
     let Some(plain) = throwaway(Server::Redis, &arguments) else { return };
     let url = format!("rediss://127.0.0.1:{port}/");
-    let failure = server::open(&url, "x").call(Request::View).await.expect_err("nobody knows its certificate");
+    let failure =
+        server::open(&url, "x").call(Request::View).await.expect_err("the machine does not trust the certificate");
     assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-connection"), "{failure}");
     assert!(failure.message.contains("certificate"), "{failure}");
     let not_tls = plain.url().replace("redis://", "rediss://");
     let failure = server::open(&not_tls, "x").call(Request::View).await.expect_err("it speaks no TLS there");
     assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-connection"), "{failure}");
-    // What a machine knows is read once per process.
+    // The trusted certificates are read once per process.
     let known = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tls::a_server_that_the_machine_knows"])
         .env("SSL_CERT_FILE", &certificate)
@@ -58,7 +59,7 @@ async fn hv_40_tls_is_spoken_with_servers_that_the_machine_knows() {
     assert!(known.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Run again by the test above, which knows a certificate; alone it has nothing to do.
+/// The test above runs this one in a process that trusts the certificate; alone it does nothing.
 #[tokio::test]
 async fn a_server_that_the_machine_knows() {
     let Ok(url) = std::env::var(URL) else { return };

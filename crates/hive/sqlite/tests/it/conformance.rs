@@ -1,4 +1,4 @@
-//! The suite of the contract.
+//! The conformance suite of the hive on SQLite.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ impl Rig for Shop {
 
     fn step_clock(&self, by_ms: i64) -> BoxFuture<'_, bool> {
         let stepped = |column: &str| {
-            // The present second is counted in seconds.
+            // The column `slot` counts seconds, the others milliseconds.
             let by = if column == "slot" { by_ms.div_euclid(1_000) } else { by_ms };
             format!("{column} = case {column} when 0 then 0 else {column} - {by} end")
         };

@@ -1,4 +1,4 @@
-//! Duties of the application's own, led through the shell, with their data in the same file.
+//! Duties that the application defines and leads through [`Hive`], with their data in the same file.
 
 use std::{
     sync::{
@@ -9,30 +9,30 @@ use std::{
 };
 
 use honeyflow_hive::{
-    Fence, Hive, Options as Membership, Reply, Request,
+    Fence, Hive, Options, Reply, Request,
     contract::{EventKind, HiveStore},
     fence,
 };
-use honeyflow_hive_sqlite::{Options, SqliteHive};
+use honeyflow_hive_sqlite::SqliteHive;
 use honeyflow_runtime::Failure;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use tokio::task::JoinHandle;
 
 use crate::Shop;
 
-/// Against hanging; nothing is measured by it.
+/// A timeout against hanging tests; it measures nothing.
 const SOON: Duration = Duration::from_secs(60);
 const DUTY: &str = "duty/report";
 
 fn open(shop: &Shop) -> Arc<SqliteHive> {
-    Arc::new(SqliteHive::open(&Options::new(shop.path())).unwrap())
+    Arc::new(SqliteHive::open(&honeyflow_hive_sqlite::Options::new(shop.path())).unwrap())
 }
 
 async fn member(shop: &Shop, name: &str) -> Hive {
-    Hive::join(open(shop), Membership::named(name).fast()).await.unwrap()
+    Hive::join(open(shop), Options::named(name).fast()).await.unwrap()
 }
 
-/// Leads for good, in a task of its own: how many terms it was granted; returns with the first.
+/// Leads the duty in a task that never ends. Returns after the first granted term, with the counter of granted terms.
 async fn lead(hive: &Hive) -> (Arc<AtomicU64>, JoinHandle<Result<(), Failure>>) {
     let terms = Arc::new(AtomicU64::new(0));
     let (granted, led) = (Arc::clone(&terms), hive.clone());
@@ -49,15 +49,16 @@ async fn lead(hive: &Hive) -> (Arc<AtomicU64>, JoinHandle<Result<(), Failure>>) 
     (terms, leading)
 }
 
-/// The application's connections are all in use and its thread pool is full: the heartbeat has its own of both.
+/// The application uses all its connections and its thread pool is full. The heartbeat has its own connection and
+/// thread.
 #[test]
 fn pool_starvation_loses_lease() {
     let shop = Shop::fresh();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
-        let times = Membership::named("a");
-        let calm = Membership { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(8), ..times };
+        let times = Options::named("a");
+        let calm = Options { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(8), ..times };
         let hive = Hive::join(open(&shop), calm).await.unwrap();
         let (terms, leading) = lead(&hive).await;
         let node = hive.node();
@@ -65,7 +66,7 @@ fn pool_starvation_loses_lease() {
         for connection in &pool {
             connection.execute_batch("begin; select count(*) from book").unwrap();
         }
-        // Longer than a time to live, and nothing else of the pool is free meanwhile.
+        // They block for longer than the time to live, and no other thread of the pool is free.
         let stuck = || tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_secs(10)));
         let (one, other) = (stuck(), stuck());
         tokio::time::timeout(SOON, async { (one.await, other.await) }).await.unwrap().0.unwrap();
@@ -74,15 +75,12 @@ fn pool_starvation_loses_lease() {
     });
 }
 
-/// HV-39: also with short times an application that holds the write lock for longer than trust lasts dethrones nobody.
+/// HV-39: also with short times, an application that holds the write lock for longer than trust lasts ends no term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times() {
+async fn hv_39_a_long_transaction_ends_no_term_with_short_times() {
     let shop = Shop::fresh();
-    let times = Membership {
-        heartbeat: Duration::from_secs(1),
-        time_to_live: Duration::from_secs(5),
-        ..Membership::named("a")
-    };
+    let times =
+        Options { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(5), ..Options::named("a") };
     let hive = Hive::join(open(&shop), times).await.unwrap();
     let (terms, leading) = lead(&hive).await;
     let node = hive.node();
@@ -91,14 +89,14 @@ async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times
     let transaction = application.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     tokio::time::sleep(Duration::from_secs(11)).await;
     transaction.commit().unwrap();
-    // What was missed by then would be made up for at once.
+    // If the node had lost its term, it would have taken a new one within this second.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((terms.load(Ordering::Relaxed), hive.node()), (1, node), "the same term, of the same node");
     leading.abort();
 }
 
-/// Fires what is due under its fence, and how far it came is written with it: the next term goes on from there, and says
-/// what came too late.
+/// A leader fires what is due under its fence, and writes how far it came in the same transaction. The next term
+/// continues from there and records what came too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schedule_lost_between_terms() {
     let shop = Shop::fresh();
@@ -119,7 +117,7 @@ async fn schedule_lost_between_terms() {
         };
         match written() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Failure::retry("stale", "somebody else leads")),
+            Ok(false) => Err(Failure::retry("stale", "another node leads")),
             Err(error) => Err(Failure::fatal("database", error.to_string())),
         }
     };
@@ -133,7 +131,7 @@ async fn schedule_lost_between_terms() {
     tokio::time::timeout(SOON, first.leave()).await.unwrap();
     drop(first);
 
-    // 3 was due while nobody led, 4 is due now.
+    // 3 was due while no node led, 4 is due now.
     let second = member(&shop, "b").await;
     let application = shop.application();
     let store = open(&shop);

@@ -1,4 +1,4 @@
-//! Several members and their limits on one file.
+//! The suite of several members and their limits, on one file.
 
 use std::sync::Arc;
 

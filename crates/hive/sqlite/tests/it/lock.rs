@@ -1,18 +1,18 @@
-//! Kernel locks say who is alive.
+//! Kernel locks show which nodes are alive.
 
 use std::{fs, time::Duration};
 
 use honeyflow_hive::{
     HiveStore, Reply, Request,
-    contract::{Burial, HIVE},
+    contract::{HIVE, Removal},
     member,
 };
 use honeyflow_runtime::Class;
 
-use crate::{Shop, beat, beaten, join, node, nodes};
+use crate::{Shop, beat, join, node, nodes, send_beat};
 
 #[tokio::test]
-async fn hv_39_a_second_node_is_refused_and_told_who_is_there() {
+async fn hv_39_a_second_node_is_refused_with_the_name_of_the_first() {
     let shop = Shop::fresh();
     let (first, second) = (shop.hive(), shop.hive());
     let holder = node();
@@ -31,12 +31,12 @@ async fn hv_39_a_second_node_is_refused_and_told_who_is_there() {
 }
 
 #[tokio::test]
-async fn hv_39_a_dead_node_is_buried_at_once() {
+async fn hv_39_a_dead_node_is_removed_at_once() {
     let shop = Shop::fresh();
     let dead = node();
     let first = shop.hive();
     let term = member::take(&*first, dead, "shard/shop/0").await.unwrap();
-    // Gone without a word, as a killed process: the kernel lets go of its lock, its row and file stay.
+    // The process ends without a leave, as if it was killed: the kernel releases its lock, but its row and file stay.
     drop(first);
     let lock = shop.locks().join(format!("{dead}.lock"));
     assert!(lock.exists());
@@ -64,7 +64,7 @@ async fn hv_39_a_node_whose_lock_file_is_gone_is_dead() {
     let dead = node();
     hive.call(join(dead)).await.unwrap();
     fs::remove_dir_all(shop.locks()).unwrap();
-    assert_eq!(beaten(&hive, dead, true).await, (false, false), "another may have the lock by now");
+    assert_eq!(send_beat(&hive, dead, true).await, (false, false), "another may have the lock by now");
     let other = shop.hive();
     let heir = node();
     other.call(join(heir)).await.unwrap();
@@ -89,7 +89,7 @@ async fn opening_and_listing_make_nothing() {
     assert_eq!((missing.class, &*missing.code), (Class::Retry, "cannot-open"));
 }
 
-/// HV-39, HV-14: expired is not dead while the kernel says otherwise; a free lock needs no waiting.
+/// HV-39, HV-14: an expired node that holds its lock is not dead; a node whose lock is free is removed without waiting.
 #[tokio::test]
 async fn hv_39_a_held_lock_needs_long_silence_and_a_free_one_nothing() {
     let shop = Shop::fresh();
@@ -99,13 +99,13 @@ async fn hv_39_a_held_lock_needs_long_silence_and_a_free_one_nothing() {
     first.call(join(slow)).await.unwrap();
     second.call(join(burier)).await.unwrap();
     shop.application().execute("update hive_node set expires_ms = 0 where id = ?1", [slow.to_string()]).unwrap();
-    let bury = |silent| Request::Bury { nodes: vec![Burial { node: slow, beat: 0, silent, cause: "test".into() }] };
+    let bury = |silent| Request::Remove { nodes: vec![Removal { node: slow, beat: 0, silent, cause: "test".into() }] };
     let dead = async |hive: &honeyflow_hive_sqlite::SqliteHive| match hive.call(beat(burier, false)).await.unwrap() {
         Reply::Beat(status) => status.soonest[0].dead,
         other => panic!("{other:?}"),
     };
     assert!(!dead(&second).await);
-    assert_eq!(second.call(bury(false)).await.unwrap(), Reply::Buried(vec![]), "it is only slow");
+    assert_eq!(second.call(bury(false)).await.unwrap(), Reply::Removed(vec![]), "it is only slow");
     first.call(beat(slow, false)).await.unwrap();
     drop(first);
     let mut is_dead = false;
@@ -116,14 +116,14 @@ async fn hv_39_a_held_lock_needs_long_silence_and_a_free_one_nothing() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(is_dead, "told with the next beat");
-    let burial = Burial { node: slow, beat: 0, silent: false, cause: "its lock is free".into() };
-    let buried = second.call(Request::Bury { nodes: vec![burial] }).await.unwrap();
-    assert_eq!(buried, Reply::Buried(vec![slow]), "unexpired, and whatever its beat was");
+    assert!(is_dead, "the next heartbeat reports it");
+    let burial = Removal { node: slow, beat: 0, silent: false, cause: "its lock is free".into() };
+    let buried = second.call(Request::Remove { nodes: vec![burial] }).await.unwrap();
+    assert_eq!(buried, Reply::Removed(vec![slow]), "though it has not expired and its beat differs");
     assert!(!shop.locks().join(format!("{slow}.lock")).exists());
 }
 
-/// HV-5: what an older version has made is migrated, with what it holds.
+/// HV-5: tables of an older version are migrated and keep their rows.
 #[tokio::test]
 async fn hv_5_an_older_schema_is_migrated() {
     let shop = Shop::fresh();
@@ -141,7 +141,7 @@ async fn hv_5_an_older_schema_is_migrated() {
     assert!(next.epoch() > term.epoch());
 }
 
-/// A node that cannot delete its row, as the application writes, has left all the same: its process may join again.
+/// A node that cannot delete its row because the application writes has still left: its process may join again.
 #[tokio::test]
 async fn hv_21_a_node_that_leaves_a_busy_database_gives_up_its_lock() {
     let shop = Shop::fresh();
@@ -157,7 +157,7 @@ async fn hv_21_a_node_that_leaves_a_busy_database_gives_up_its_lock() {
     assert_eq!(nodes(&hive).await, [next]);
 }
 
-/// An engine that restarts joins while its last incarnation still leaves: that is no other node.
+/// An engine that restarts may join while its last incarnation is still leaving. That does not count as another node.
 #[tokio::test]
 async fn hv_39_a_process_is_not_refused_because_of_itself() {
     let shop = Shop::fresh();
@@ -170,7 +170,7 @@ async fn hv_39_a_process_is_not_refused_because_of_itself() {
     assert!(matches!(hive.call(join(next)).await.unwrap(), Reply::Joined(_)));
 }
 
-/// A join that nobody heard the answer of leaves a row and a lock that nobody beats for.
+/// A join whose answer reached no caller leaves a row and a lock without heartbeats.
 #[tokio::test]
 async fn hv_39_a_silent_node_of_this_process_gives_way() {
     let shop = Shop::fresh();
@@ -186,21 +186,21 @@ async fn hv_39_a_silent_node_of_this_process_gives_way() {
     while let Err(failure) = joined {
         assert_eq!(failure.code, "not-left-yet");
         refused += 1;
-        assert!(refused < 500, "it is never let in");
+        assert!(refused < 500, "it is refused forever");
         tokio::time::sleep(Duration::from_millis(20)).await;
         joined = hive.call(quick(next)).await;
     }
     assert_eq!(nodes(&hive).await, [next]);
 }
 
-/// A leave whose caller does not wait for the answer happens all the same.
+/// A leave happens even if its caller does not wait for the answer.
 #[tokio::test]
-async fn hv_21_a_leave_that_nobody_waits_for_happens() {
+async fn hv_21_a_leave_happens_even_if_its_caller_does_not_wait() {
     let shop = Shop::fresh();
     let hive = shop.hive();
     let me = node();
     hive.call(join(me)).await.unwrap();
-    // Asked in this order, answered in this order: the first is still under way when the second is given up.
+    // Requests are answered in order: the first is still in progress when the caller gives up the second.
     let view = hive.call(Request::View);
     drop(hive.call(Request::Leave { node: me }));
     view.await.unwrap();

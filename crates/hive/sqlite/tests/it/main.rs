@@ -1,4 +1,4 @@
-//! The hive in SQLite: the suite that every backend passes, and what only a file on one machine has.
+//! The hive in SQLite: the suites that every backend passes, and tests of the kernel locks that only this backend has.
 
 mod beat;
 mod conformance;
@@ -15,7 +15,7 @@ use honeyflow_hive_sqlite::{Options, SqliteHive};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// An application's database in a folder of its own.
+/// An application's database in a temporary folder.
 pub struct Shop {
     pub folder: TempDir,
 }
@@ -37,12 +37,12 @@ impl Shop {
         self.folder.path().join("shop.db.honeyflow")
     }
 
-    /// A connection as the application has it.
+    /// Opens a connection as the application does.
     pub fn application(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.path()).unwrap()
     }
 
-    /// For one node at a time.
+    /// Opens the hive for one node at a time.
     pub fn hive(&self) -> Arc<SqliteHive> {
         let options =
             Options { busy_timeout: Some(Duration::from_millis(50)), alone: true, ..Options::new(self.path()) };
@@ -62,8 +62,8 @@ pub fn beat(node: NodeId, read_only: bool) -> Request {
     Request::Beat { node, read_only, state: State { ready: true, eligible: true, ..State::default() } }
 }
 
-/// (member, renewed)
-pub async fn beaten(hive: &SqliteHive, node: NodeId, read_only: bool) -> (bool, bool) {
+/// Sends a heartbeat and returns `(member, renewed)`.
+pub async fn send_beat(hive: &SqliteHive, node: NodeId, read_only: bool) -> (bool, bool) {
     match hive.call(beat(node, read_only)).await.unwrap() {
         Reply::Beat(status) => (status.member, status.renewed),
         other => panic!("{other:?}"),

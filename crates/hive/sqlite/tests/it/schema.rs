@@ -1,4 +1,4 @@
-//! The hive's own tables: whose rows a fence is compared with, and which versions of them are worked with.
+//! The hive's tables: with which hive's rows a fence is compared, and which table versions the program accepts.
 
 use honeyflow_hive::{HiveStore, Request, contract::HIVE, fence, member};
 use honeyflow_runtime::Class;
@@ -19,10 +19,10 @@ async fn hv_4_a_fence_holds_in_its_own_hive_alone() {
         statement.exists((hive, shown.lease().to_string(), epoch, &holder)).unwrap()
     };
     assert!(holds("north"));
-    assert!(!holds(HIVE), "whatever the other one is called");
+    assert!(!holds(HIVE), "a lease of the same name in another hive does not count");
 }
 
-/// HV-5: what a newer version has made may mean something else.
+/// HV-5: tables of a newer version may have another meaning, so they are refused.
 #[tokio::test]
 async fn hv_5_tables_of_a_newer_version_are_refused() {
     let shop = Shop::fresh();

@@ -16,7 +16,7 @@ use honeyflow_runtime::Failure;
 
 use crate::Shop;
 
-/// A process that can be killed: its connection and its lock are gone, and nobody hears of it.
+/// A process that can be killed: its connection and its lock are gone, and it informs no other node.
 struct Process(Mutex<Option<SqliteHive>>);
 
 impl Process {
@@ -47,7 +47,7 @@ async fn change(shards: &mut Shards) -> Option<Change> {
     tokio::time::timeout(Duration::from_secs(30), shards.next()).await.expect("it takes too long")
 }
 
-/// HV-39, HV-92: a free lock is found by whoever waits for the lease, long before the row expires.
+/// HV-39, HV-92: the node that waits for the lease finds the free lock long before the row expires.
 #[tokio::test]
 async fn hv_39_a_standby_takes_over_as_soon_as_the_kernel_lets_go() {
     let shop = Shop::fresh();
@@ -67,6 +67,6 @@ async fn hv_39_a_standby_takes_over_as_soon_as_the_kernel_lets_go() {
     assert!(next.epoch() > term.epoch());
     let history = Request::History { lease: None, until_ms: None, max: 20 };
     let Ok(Reply::History(events)) = second.call(history).await else { panic!("no history") };
-    let buried = events.iter().find(|event| event.kind == EventKind::Buried).expect("somebody was buried");
+    let buried = events.iter().find(|event| event.kind == EventKind::Buried).expect("a node was removed");
     assert_eq!((buried.node, &*buried.cause), (Some(term.holder()), "its lock is free"));
 }

@@ -1,87 +1,92 @@
-//! Every decision is the store's; only refusals are remembered, until the store said that it would say otherwise.
+//! Limits for which the store decides on every request. The node remembers only refusals, until the time that the store
+//! named.
 
-use super::{Asked, Drawn, Effect, FullAt, Key, Origin, Patience, Reason, Refused, Setting, Stock};
+use super::{
+    Effect, FullAt, Key, LocalPermits, Origin, Patience, PendingDecision, Reason, RememberedRefusal, Setting,
+    StoreAnswer,
+};
 use crate::limit::definition::MILLISECOND;
 
-/// Decisions under way at once for one key; the others wait their turn.
-const ASKED_MAX: usize = 64;
+/// The most decisions in flight for one key; further requests wait in the queue.
+const PENDING_MAX: usize = 64;
 
 impl<W> Key<W> {
     pub(super) fn attend_exact(&mut self, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
         self.draw_at_ns = u64::MAX;
         let version = setting.terms.version;
-        self.refused = self.refused.filter(|refused| refused.version == version && refused.until_ns > now_ns);
-        if let Some(refused) = self.refused {
-            let retry_ns = refused.until_ns - now_ns;
-            let doors = self.queue.remove(|one| one.patience == Patience::Door && one.cost >= refused.cost);
-            effects.extend(doors.into_iter().map(|waiter| Effect::Refuse {
+        self.refusal = self.refusal.filter(|refusal| refusal.version == version && refusal.until_ns > now_ns);
+        if let Some(refusal) = self.refusal {
+            let retry_ns = refusal.until_ns - now_ns;
+            let immediate =
+                self.queue.remove(|waiter| waiter.patience == Patience::Immediate && waiter.cost >= refusal.cost);
+            effects.extend(immediate.into_iter().map(|waiter| Effect::Refuse {
                 token: waiter.token,
                 retry_ns,
                 reason: Reason::Exhausted,
             }));
         }
-        while self.asked.len() < ASKED_MAX {
+        while self.pending.len() < PENDING_MAX {
             let Some(waiter) = self.queue.pop() else { break };
-            if let Some(refused) = self.refused.filter(|refused| waiter.cost >= refused.cost) {
-                self.draw_at_ns = refused.until_ns;
+            if let Some(refusal) = self.refusal.filter(|refusal| waiter.cost >= refusal.cost) {
+                self.draw_at_ns = refusal.until_ns;
                 self.queue.push_front(waiter);
                 break;
             }
             self.calls += 1;
             effects.push(Effect::Take { call: self.calls, cost: waiter.cost });
-            self.asked.push(Asked { call: self.calls, started_ns: now_ns, version, waiter });
+            self.pending.push(PendingDecision { call: self.calls, started_ns: now_ns, version, waiter });
         }
     }
 
-    /// The store has decided on one request that it was asked for at `asked_ns`, or has failed to.
+    /// Handles the store's decision on one request; the node asked at `asked_ns`. `None`: the store failed to decide.
     #[expect(clippy::too_many_arguments, reason = "the call and its answer, and what every step of a key is given")]
-    pub fn decided(
+    pub fn on_decision(
         &mut self,
         call: u64,
         asked_ns: u64,
-        answer: Option<Drawn>,
+        answer: Option<StoreAnswer>,
         now_ns: u64,
         setting: &Setting,
-        stock: &Stock,
+        local: &LocalPermits,
         full_at: &FullAt,
         effects: &mut Vec<Effect<W>>,
     ) {
-        let Some(at) = self.asked.iter().position(|asked| asked.call == call) else {
-            // Whoever it was for has gone.
+        let Some(at) = self.pending.iter().position(|pending| pending.call == call) else {
+            // The caller has gone, so the permits go back.
             if let Some(drawn) = answer.filter(|drawn| drawn.given > 0) {
-                let origin = Origin::taken(asked_ns, drawn.full_ms, drawn.window_ms);
+                let origin = Origin::from_store(asked_ns, drawn.full_ms, drawn.window_ms);
                 effects.push(Effect::GiveBack { permits: drawn.given, origin });
             }
             return;
         };
-        let Asked { waiter, version, started_ns, .. } = self.asked.remove(at);
+        let PendingDecision { waiter, version, started_ns, .. } = self.pending.remove(at);
         if let Some(drawn) = answer {
-            self.hear_left(drawn, now_ns);
+            self.remember_remainder(drawn, now_ns);
         }
         match answer {
             Some(drawn) if drawn.given >= waiter.cost => {
                 self.admitted += waiter.cost;
                 let waited_ns = now_ns.saturating_sub(waiter.since_ns);
-                let origin = Origin::taken(started_ns, drawn.full_ms, drawn.window_ms);
+                let origin = Origin::from_store(started_ns, drawn.full_ms, drawn.window_ms);
                 effects.push(Effect::Grant { token: waiter.token, permits: waiter.cost, origin, waited_ns });
             }
             Some(drawn) => {
-                // From the start: the store may have decided as early as that.
+                // The wait counts from the start of the call: the store may have decided as early as that.
                 let retry_ns = drawn.retry_ms.saturating_mul(MILLISECOND);
                 let until_ns = started_ns.saturating_add(retry_ns).max(now_ns + MILLISECOND);
-                let known = self.refused.filter(|refused| refused.version == version && refused.cost <= waiter.cost);
+                let known = self.refusal.filter(|refusal| refusal.version == version && refusal.cost <= waiter.cost);
                 if known.is_none() {
-                    self.refused = Some(Refused { until_ns, cost: waiter.cost, version });
+                    self.refusal = Some(RememberedRefusal { until_ns, cost: waiter.cost, version });
                 }
                 match waiter.patience {
-                    Patience::Door => {
+                    Patience::Immediate => {
                         let retry_ns = until_ns - now_ns;
                         effects.push(Effect::Refuse { token: waiter.token, retry_ns, reason: Reason::Exhausted });
                     }
-                    Patience::Step => self.queue.push_front(waiter),
+                    Patience::UntilDeadline => self.queue.push_front(waiter),
                 }
             }
-            None if waiter.patience == Patience::Door => {
+            None if waiter.patience == Patience::Immediate => {
                 let retry_ns = self.retry_ns(now_ns);
                 effects.push(Effect::Refuse { token: waiter.token, retry_ns, reason: Reason::StoreSilent });
             }
@@ -91,7 +96,7 @@ impl<W> Key<W> {
                 return;
             }
         }
-        // The limit may be of another kind by now, or on its own.
-        self.attend(now_ns, setting, stock, full_at, effects);
+        // The limit may have another decider or another mode by now.
+        self.attend(now_ns, setting, local, full_at, effects);
     }
 }

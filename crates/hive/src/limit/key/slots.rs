@@ -1,66 +1,68 @@
-//! So many at once: this node holds slots in the store and lends them out. One operation says how many it holds, as an
-//! absolute number, so that repeating one whose answer was lost does no harm.
+//! Concurrency limits: this node holds slots in the store and lends them to its requests. One store operation says how
+//! many slots the node holds, as an absolute number, so that it may be repeated after its answer was lost.
 //!
-//! Where there are fewer than before, what is in use stays so and nothing that comes back is lent again: as long as the store
-//! says that all nodes together have too many, only what is in use is asked for, and said anew as it becomes less.
+//! When the limit is lowered, slots in use stay in use, and a slot that comes back is not lent again. As long as the
+//! store says that all nodes together hold too many, the node asks only for the slots in use, and repeats that as they
+//! become fewer.
 //!
-//! A node that never comes to rest would keep what it has, and leave nothing to others who wait: from time to time it
-//! lends no more than its part until the rest is in the store, and stays away long enough for others to find it. If nobody
-//! has taken what was left there by then, it has its turn again.
+//! A node that is always busy would keep all its slots, while requests on other nodes wait. So from time to time it
+//! yields: it lends no more than its part until the rest is back in the store, and waits long enough for other nodes to
+//! take it. If no node has taken it by then, the node takes it again.
 
-use super::{Effect, Flying, Key, Origin, Patience, Reason, Setting};
+use super::{CallInFlight, Effect, Key, Origin, Patience, Reason, Setting};
 use crate::limit::definition::SECOND;
 
-/// Slots that nobody used for so long go back.
+/// Slots that were not used for this long go back to the store.
 const IDLE_NS: u64 = SECOND;
 
-/// Whoever needs several gathers them for so many batches, or twice as long; then others shall have them. Two that have a
-/// part each of what both need would wait for ever.
-const GATHER_BATCHES: u64 = 6;
-/// And stays away for so long, or twice as long: longer than others take to find out.
-const AWAY_BATCHES: u64 = 3;
+/// A request for several slots collects them for this many batch times, or up to twice as long. Then the node gives
+/// them back: two nodes that each hold a part of what both need would wait for ever.
+const COLLECT_BATCHES: u64 = 6;
+/// After that the node waits for this many batch times, or up to twice as long, which is longer than other nodes take
+/// to notice.
+const WAIT_BATCHES: u64 = 3;
 
-/// For so long a node may have more than its part while others here wait for more.
-const TURN_NS: u64 = 2 * SECOND;
+/// The longest time that a node keeps more than its part while requests wait on it; then it yields.
+const YIELD_AFTER_NS: u64 = 2 * SECOND;
 
-/// The store's word on the slots of this node.
+/// The answer of the store about the slots of this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Holds {
+pub struct SlotsAnswer {
     pub has: u64,
-    /// Nobody's.
+    /// Slots that no node holds.
     pub free: u64,
-    /// So many more than there are, of all nodes together.
+    /// The number by which all nodes together hold more slots than the limit has.
     pub over: u64,
-    /// Of the definition that it goes by.
+    /// The version of the definition that the store used.
     pub version: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slots {
-    /// So many may be in use. Fewer than are, if the store has given them to others, or if there are fewer than before.
+    /// The slots that may be in use. It is lower than `used` if other nodes may have them, or if the limit was lowered.
     held: u64,
     used: u64,
-    /// What the store counts for this node, as far as it has said, and what was left there.
+    /// The slots that the store counts for this node, and those that no node holds, by its last answer.
     counted: u64,
-    left_there: Option<u64>,
-    /// The fewest that were free since `idle_since_ns`.
+    free_in_store: Option<u64>,
+    /// The lowest number of free slots since the time of idleness began; `give_back_at_ns` is its end.
     free_low: u64,
     give_back_at_ns: Option<u64>,
-    /// The store may count another number for this node than it holds.
+    /// The store may count another number of slots for this node than the node knows.
     unsure: bool,
-    /// All nodes together may have more than there are.
+    /// All nodes together may hold more slots than the limit has.
     over: bool,
-    /// How many there are, by what was last in force here.
+    /// The number of slots of the limit, by the definition last in force here.
     max: u64,
-    /// Since when there are some, and too few for the next in line.
-    gathers_since_ns: Option<u64>,
-    /// What this node has if all share alike.
+    /// The time since which some slots are free, but too few for the first waiter.
+    collecting_since_ns: Option<u64>,
+    /// This node's part if all nodes share equally.
     part: u64,
-    /// Since when it has more.
+    /// The time since which it holds more than its part.
     beyond_since_ns: Option<u64>,
-    /// Lends no more than its part: what comes back beyond that is for others.
+    /// It lends no more than its part; further slots that come back are for other nodes.
     yields: bool,
-    /// When it looks whether anybody has taken what was left to others.
+    /// The time at which it looks whether other nodes have taken the slots that it gave back.
     look_at_ns: u64,
 }
 
@@ -69,7 +71,7 @@ impl Slots {
         self.give_back_at_ns
     }
 
-    pub(super) fn is_none_held(&self) -> bool {
+    pub(super) fn has_none(&self) -> bool {
         self.held == 0 && self.used == 0 && self.counted == 0 && !self.unsure
     }
 
@@ -77,8 +79,8 @@ impl Slots {
         self.unsure
     }
 
-    /// Nobody could take over what is left to others now, or goes back.
-    pub(super) fn keep(&mut self) {
+    /// Stops yielding and giving back: other nodes could not take the slots now.
+    pub(super) fn stop_yielding(&mut self) {
         (self.yields, self.beyond_since_ns, self.give_back_at_ns) = (false, None, None);
     }
 
@@ -87,19 +89,19 @@ impl Slots {
         lendable.saturating_sub(self.used)
     }
 
-    /// The definition may have changed, and whatever was asked for is not waited for any more.
-    pub(super) fn changed(&mut self, was_asking: bool, max: u64) {
+    /// The definition may have changed, and the answer to a call in flight is not waited for any more.
+    pub(super) fn on_setting_changed(&mut self, was_asking: bool, max: u64) {
         self.unsure |= was_asking;
         if max < self.max {
-            // How many of them are ours the store has to say. Until then, and if it is away, everybody does without as many
-            // as are gone: whoever has them, no more than there are can be left.
+            // Only the store knows how many of the removed slots this node held. Until it answers, every node gives up
+            // as many as were removed, so that all nodes together use no more than the limit has.
             (self.over, self.held) = (true, self.held.saturating_sub(self.max - max));
         }
         self.max = max;
     }
 
-    /// Others may wait as those here do: now and then they shall have their turn.
-    fn take_turns(&mut self, is_waited_for: bool, now_ns: u64, nodes: u64) {
+    /// Decides whether to yield: requests may wait on other nodes, too, so from time to time those are served.
+    fn decide_whether_to_yield(&mut self, is_waited_for: bool, now_ns: u64, nodes: u64) {
         self.part = self.max / nodes.max(1);
         if self.yields {
             return;
@@ -109,16 +111,16 @@ impl Slots {
             return;
         }
         let since_ns = *self.beyond_since_ns.get_or_insert(now_ns);
-        self.yields = is_waited_for && now_ns >= since_ns.saturating_add(TURN_NS);
+        self.yields = is_waited_for && now_ns >= since_ns.saturating_add(YIELD_AFTER_NS);
     }
 
-    /// When others are to have their turn, as long as somebody waits here.
-    fn turn_at_ns(&self) -> u64 {
-        self.beyond_since_ns.map_or(u64::MAX, |since_ns| since_ns.saturating_add(TURN_NS))
+    /// The time at which this node has to yield, as long as requests wait here.
+    fn yield_at_ns(&self) -> u64 {
+        self.beyond_since_ns.map_or(u64::MAX, |since_ns| since_ns.saturating_add(YIELD_AFTER_NS))
     }
 
-    /// True once nothing beyond its part is left to this node.
-    fn has_yielded(&mut self) -> bool {
+    /// Ends yielding once the node holds no more than its part; returns true then.
+    fn finish_yielding(&mut self) -> bool {
         let has = self.yields && self.held <= self.part;
         if has {
             (self.yields, self.beyond_since_ns) = (false, None);
@@ -126,8 +128,8 @@ impl Slots {
         has
     }
 
-    /// The store knows of another number than is in use, and others could have the difference.
-    fn is_untold(&self) -> bool {
+    /// Whether the store counts another number than this node uses, so that other nodes could have the difference.
+    fn is_unreported(&self) -> bool {
         self.unsure || ((self.over || self.yields) && self.counted != self.wanted(0))
     }
 
@@ -141,8 +143,8 @@ impl Slots {
     }
 }
 
-/// Up to twice the time; other nodes draw another number.
-fn or_longer(span_ns: u64, now_ns: u64) -> u64 {
+/// Returns a time between `span_ns` and twice that. Other nodes get another value, because they call at another time.
+fn randomized(span_ns: u64, now_ns: u64) -> u64 {
     let mixed = (now_ns ^ (now_ns >> 27)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     span_ns + mixed % span_ns.max(1)
 }
@@ -153,59 +155,59 @@ impl<W> Key<W> {
             if head.cost > self.slots.free() {
                 break;
             }
-            let slots = head.wish.min(self.slots.free()).max(head.cost);
+            let slots = head.up_to.min(self.slots.free()).max(head.cost);
             self.slots.used += slots;
-            self.slots.gathers_since_ns = None;
+            self.slots.collecting_since_ns = None;
             self.grant_to_head(slots, Origin::Slots, now_ns, effects);
         }
         self.slots.free_low = self.slots.free_low.min(self.slots.free());
     }
 
-    fn say_slots(&mut self, slots: u64, now_ns: u64, effects: &mut Vec<Effect<W>>) {
-        // Not ours any more as soon as we say so: the answer may be lost.
+    fn send_slots(&mut self, slots: u64, now_ns: u64, effects: &mut Vec<Effect<W>>) {
+        // Slots that the node gives back are no longer its own from here on: the answer may be lost.
         self.slots.held = self.slots.held.min(slots);
-        self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
+        self.in_flight = Some(CallInFlight { started_ns: now_ns, want: slots, reserve: 0 });
         effects.push(Effect::Hold { slots });
     }
 
     pub(super) fn attend_slots(&mut self, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
-        // Whoever comes first under a new definition finds out.
-        self.slots.changed(false, setting.terms.burst);
+        // The first request under a new definition applies it.
+        self.slots.on_setting_changed(false, setting.terms.burst);
         self.serve_slots(now_ns, effects);
         if self.queue.is_empty() {
-            self.slots.gathers_since_ns = None;
+            self.slots.collecting_since_ns = None;
         }
-        let is_waited_for = self.queue.head().is_some_and(|head| head.patience == Patience::Step);
-        self.slots.take_turns(is_waited_for, now_ns, setting.nodes);
+        let is_waited_for = self.queue.head().is_some_and(|head| head.patience == Patience::UntilDeadline);
+        self.slots.decide_whether_to_yield(is_waited_for, now_ns, setting.nodes);
         self.draw_at_ns = u64::MAX;
-        if self.flying.is_some() {
+        if self.in_flight.is_some() {
             return;
         }
-        if self.slots.yields && !self.slots.is_untold() && now_ns < self.slots.look_at_ns {
-            // What is beyond its part is in use; as it comes back there is something to say.
+        if self.slots.yields && !self.slots.is_unreported() && now_ns < self.slots.look_at_ns {
+            // The slots beyond its part are in use; the node tells the store as they come back.
             self.draw_at_ns = self.slots.look_at_ns;
             let retry_ns = self.retry_ns(now_ns);
-            return self.refuse_doors(retry_ns, Reason::Exhausted, effects);
+            return self.refuse_immediate(retry_ns, Reason::Exhausted, effects);
         }
-        let wanted = self.slots.wanted(self.queue.wish());
+        let wanted = self.slots.wanted(self.queue.up_to());
         let Slots { yields, over, counted, .. } = self.slots;
-        if !self.queue.is_empty() && !yields && !over && !self.slots.is_untold() && wanted <= counted {
-            // All there are to have are here and in use: whatever comes back wakes those who wait.
+        if !self.queue.is_empty() && !yields && !over && !self.slots.is_unreported() && wanted <= counted {
+            // The node holds all slots it can get, and all are in use: a slot that comes back serves the next waiter.
             if is_waited_for && self.slots.part < self.slots.max {
-                self.draw_at_ns = self.slots.turn_at_ns();
+                self.draw_at_ns = self.slots.yield_at_ns();
             }
             let retry_ns = self.retry_ns(now_ns);
-            return self.refuse_doors(retry_ns, Reason::Exhausted, effects);
+            return self.refuse_immediate(retry_ns, Reason::Exhausted, effects);
         }
-        // Said again, also if nobody waits: what the store counts for us nobody else can have.
-        if !self.queue.is_empty() || self.slots.is_untold() {
+        // Sent also if the queue is empty: other nodes cannot have slots that the store counts for this one.
+        if !self.queue.is_empty() || self.slots.is_unreported() {
             if now_ns < self.paced_until_ns {
                 let retry_ns = self.retry_ns(now_ns);
-                self.refuse_doors(retry_ns, Reason::Exhausted, effects);
+                self.refuse_immediate(retry_ns, Reason::Exhausted, effects);
                 self.draw_at_ns = self.paced_until_ns;
                 return;
             }
-            return self.say_slots(wanted, now_ns, effects);
+            return self.send_slots(wanted, now_ns, effects);
         }
         match self.slots.give_back_at_ns {
             _ if self.slots.free() == 0 => self.slots.give_back_at_ns = None,
@@ -214,7 +216,7 @@ impl<W> Key<W> {
                 self.slots.free_low = self.slots.free() - idle;
                 self.slots.give_back_at_ns = (self.slots.free() > idle).then_some(now_ns + IDLE_NS);
                 if idle > 0 {
-                    self.say_slots(self.slots.held - idle, now_ns, effects);
+                    self.send_slots(self.slots.held - idle, now_ns, effects);
                 }
             }
             Some(_) => {}
@@ -225,35 +227,35 @@ impl<W> Key<W> {
         }
     }
 
-    /// The store says how many slots this node holds, or does not answer.
-    pub fn holds(
+    /// Handles the store's answer how many slots this node holds. `None`: the store failed to answer.
+    pub fn on_slots_answer(
         &mut self,
         started_ns: u64,
-        answer: Option<Holds>,
+        answer: Option<SlotsAnswer>,
         now_ns: u64,
         setting: &Setting,
         effects: &mut Vec<Effect<W>>,
     ) {
-        let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else { return };
+        let Some(in_flight) = self.in_flight.take_if(|in_flight| in_flight.started_ns == started_ns) else { return };
         let again_ns = started_ns + setting.batch_ns;
         let mut is_short = false;
         match answer {
-            Some(Holds { has, free, over, version }) => {
+            Some(SlotsAnswer { has, free, over, version }) => {
                 let slots = &mut self.slots;
-                let has_looked = slots.yields && !slots.is_untold() && flying.want == slots.counted;
-                (slots.unsure, slots.counted, slots.left_there) = (false, has, Some(free));
-                // A lower limit is in force here a little sooner than there.
+                let has_looked = slots.yields && !slots.is_unreported() && in_flight.want == slots.counted;
+                (slots.unsure, slots.counted, slots.free_in_store) = (false, has, Some(free));
+                // A lower limit is in force on the node a little sooner than in the store.
                 slots.over = over > 0 || (slots.over && version != setting.terms.version);
                 let held = has.saturating_sub(over);
                 let held = if slots.over { held.min(slots.used) } else { held };
                 slots.held = if crate::planted::on("returned slots are lent") { held.max(slots.used) } else { held };
-                is_short = has < flying.want;
-                slots.look_at_ns = now_ns.saturating_add(or_longer(AWAY_BATCHES * setting.batch_ns, now_ns));
+                is_short = has < in_flight.want;
+                slots.look_at_ns = now_ns.saturating_add(randomized(WAIT_BATCHES * setting.batch_ns, now_ns));
                 if has_looked && free > 0 {
-                    // Nobody wants what was left to others.
-                    slots.keep();
-                } else if slots.has_yielded() {
-                    self.paced_until_ns = now_ns.saturating_add(or_longer(AWAY_BATCHES * setting.batch_ns, now_ns));
+                    // No other node wants the slots that this one gave back.
+                    slots.stop_yielding();
+                } else if slots.finish_yielding() {
+                    self.paced_until_ns = now_ns.saturating_add(randomized(WAIT_BATCHES * setting.batch_ns, now_ns));
                 } else if is_short || slots.over || slots.yields {
                     self.paced_until_ns = again_ns;
                 }
@@ -264,60 +266,61 @@ impl<W> Key<W> {
             }
         }
         self.attend_slots(now_ns, setting, effects);
-        if is_short && self.flying.is_none() {
-            self.leave_to_others(now_ns, setting, effects);
+        if is_short && self.in_flight.is_none() {
+            self.give_back_too_few(now_ns, setting, effects);
         }
     }
 
-    /// Too few for those who wait, and nobody else can have them.
-    fn leave_to_others(&mut self, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
+    /// Gives back free slots that are too few for the first waiter, so that other nodes can use them.
+    fn give_back_too_few(&mut self, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
         if self.slots.free() == 0 {
-            self.slots.gathers_since_ns = None;
+            self.slots.collecting_since_ns = None;
             return;
         }
         if !self.queue.is_empty() {
-            let since_ns = *self.slots.gathers_since_ns.get_or_insert(now_ns);
-            if now_ns < since_ns.saturating_add(or_longer(GATHER_BATCHES * setting.batch_ns, since_ns)) {
+            let since_ns = *self.slots.collecting_since_ns.get_or_insert(now_ns);
+            if now_ns < since_ns.saturating_add(randomized(COLLECT_BATCHES * setting.batch_ns, since_ns)) {
                 return;
             }
-            self.paced_until_ns = now_ns.saturating_add(or_longer(AWAY_BATCHES * setting.batch_ns, now_ns));
+            self.paced_until_ns = now_ns.saturating_add(randomized(WAIT_BATCHES * setting.batch_ns, now_ns));
         }
-        self.slots.gathers_since_ns = None;
-        self.say_slots(self.slots.used, now_ns, effects);
+        self.slots.collecting_since_ns = None;
+        self.send_slots(self.slots.used, now_ns, effects);
     }
 
-    /// The node has another identity: nothing is held under it yet, and what comes back is not ours to lend.
-    pub fn hold_again(&mut self, now_ns: u64, effects: &mut Vec<Effect<W>>) {
+    /// The node has a new identity, which holds no slots yet. It asks for those in use; others that come back are not
+    /// lent.
+    pub fn hold_under_new_identity(&mut self, now_ns: u64, effects: &mut Vec<Effect<W>>) {
         (self.slots.held, self.slots.counted) = (0, 0);
-        self.slots.unsure |= self.flying.take().is_some();
+        self.slots.unsure |= self.in_flight.take().is_some();
         if self.slots.used > 0 {
-            self.say_slots(self.slots.used, now_ns, effects);
+            self.send_slots(self.slots.used, now_ns, effects);
         }
     }
 
-    /// This node may have been buried, and others given what it held: nothing more is lent of it, nor of what a call that is
-    /// under way may bring.
-    pub fn let_go(&mut self) {
+    /// This node may have been removed from the hive, and other nodes may have its slots: it lends none of them any
+    /// more, nor those that a call in flight may bring.
+    pub fn drop_slots(&mut self) {
         self.slots.held = 0;
         self.slots.unsure = true;
-        self.flying = None;
+        self.in_flight = None;
     }
 
     pub fn slots_in_use(&self) -> u64 {
         self.slots.used
     }
 
-    /// Free here, and this node's part of what nobody has.
+    /// The slots that are free here, and this node's part of those that no node holds.
     pub fn slots_left(&self, nodes: u64) -> u64 {
-        let Slots { max, left_there, .. } = self.slots;
-        self.slots.free().saturating_add(left_there.unwrap_or(max).div_ceil(nodes.max(1)))
+        let Slots { max, free_in_store, .. } = self.slots;
+        self.slots.free().saturating_add(free_in_store.unwrap_or(max).div_ceil(nodes.max(1)))
     }
 
-    /// A guard was dropped.
-    pub fn slot_freed(&mut self, slots: u64, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
+    /// Takes back slots of a dropped permit.
+    pub fn on_slot_freed(&mut self, slots: u64, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
         self.slots.used = self.slots.used.saturating_sub(slots);
-        match setting.footing {
-            super::Footing::Store => self.attend_slots(now_ns, setting, effects),
+        match setting.mode {
+            super::Mode::Store => self.attend_slots(now_ns, setting, effects),
             _ => self.serve_slots(now_ns, effects),
         }
     }

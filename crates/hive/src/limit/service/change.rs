@@ -1,46 +1,48 @@
-//! Definitions: what the store has, what this process was told, and when a change comes into force.
+//! Definitions of limits: what the store has, what this process declared, and when a change comes into force.
 //!
-//! A change has an instant on the store's clock, of which a node knows only an interval. Lowering counts from its early
-//! end and raising from its late one, so that at no time anybody is above the limit in force.
+//! A change comes into force at an instant of the store's clock, which a node knows only as an interval of its own
+//! clock. A node lowers a limit at the early end of the interval and raises it at the late end, so that it is never
+//! above the limit in force.
 //!
-//! The store also keeps what the limit was last *told* to be, as a definition under a name of its own ([`told_name`]):
+//! The store also records what a process last *declared* the limit to be, as a definition under another name
+//! ([`declared_name`]). A node that starts with a declaration compares:
 //!
-//! | told, by the store's word   | in force                | what a node does that was told something      |
-//! |-----------------------------|-------------------------|-----------------------------------------------|
-//! | the same                    | anything                | nothing: what somebody has set stands         |
-//! | something else, or nothing  | what this node was told | writes down what it was told                  |
-//! | something else, or nothing  | something else          | sets the limit once, then writes down         |
+//! | recorded declaration  | limit in the store         | what the node does                                    |
+//! |-----------------------|----------------------------|-------------------------------------------------------|
+//! | the same              | any                        | nothing: a limit that an operator has set stays       |
+//! | another, or none      | as this node declared it   | records its declaration                               |
+//! | another, or none      | another                    | sets the limit once, then records its declaration     |
 //!
-//! So a limit that a person has set lasts until what is told changes itself. Each process looks once: a fleet of two
-//! minds does not quarrel, the last one that started is right.
+//! So a limit that an operator has set lasts until the declaration changes. Each process does this once: if processes
+//! declare different limits, they do not overwrite each other again and again, and the one that started last wins.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use honeyflow_event::Name;
 
-use super::{Aim, Service, State, ledger};
+use super::{Purpose, Service, State, ledger};
 use crate::{
-    bucket::SLOT_MS,
+    bucket::SECOND_MS,
     contract::limit::{Definition, Limit, Rule},
     limit::definition::{SECOND, Terms},
 };
 
-const TOLD: &str = "told/";
+const DECLARED_PREFIX: &str = "told/";
 
-/// What was booked under the old definition has ended by then.
-pub const BOOKED_MS: u64 = 2 * SLOT_MS;
+/// Reservations that were made under the old definition have ended after this time.
+pub const RESERVED_MS: u64 = 2 * SECOND_MS;
 
-/// No node knows the store's clock less well than a call may take.
+/// A node knows the store's clock at least this well: the uncertainty is at most the duration of a call.
 const EARLY_MS: u64 = 1_000;
 
-/// Under this name the store keeps what a limit was last told to be. It limits nothing.
-pub fn told_name(limit: &str) -> Name {
-    format!("{TOLD}{limit}").into()
+/// The name under which the store records the last declaration of a limit. It limits nothing.
+pub fn declared_name(limit: &str) -> Name {
+    format!("{DECLARED_PREFIX}{limit}").into()
 }
 
-/// Whether a definition only says what another one was told to be.
-pub fn is_told_name(name: &str) -> bool {
-    name.starts_with(TOLD)
+/// Whether a definition is only the recorded declaration of another one.
+pub fn is_declared_name(name: &str) -> bool {
+    name.starts_with(DECLARED_PREFIX)
 }
 
 pub(super) struct Change {
@@ -52,14 +54,14 @@ pub(super) struct Change {
 impl Service {
     pub(super) fn read_limits(&mut self) {
         if !std::mem::replace(&mut self.reading, true) {
-            self.ask(Aim::Limits, ledger::Request::Limits);
+            self.ask(Purpose::Limits, ledger::Request::Limits);
         }
     }
 
-    pub(super) fn land_limits(&mut self, asked_ns: u64, reply: Option<ledger::Reply>) {
+    pub(super) fn on_limits_reply(&mut self, asked_ns: u64, reply: Option<ledger::Reply>) {
         self.reading = false;
         let Some(ledger::Reply::Limits { hive_ms, version, limits }) = reply else {
-            // Soon: a change that it would have told of comes into force after two heartbeats.
+            // Read again soon: a change that the answer would have contained comes into force after two heartbeats.
             self.read_at_ns = Some(self.now_ns().saturating_add(SECOND / 4));
             return;
         };
@@ -70,9 +72,9 @@ impl Service {
                 self.set(&state, None);
                 continue;
             };
-            let terms = state.defined.under(stored.now.rule, stored.now.version);
+            let terms = state.defined.with_rule(stored.now.rule, stored.now.version);
             let own = state.setting.load().terms.version;
-            // A lower one is in force here a little sooner than there.
+            // A lower limit is in force on the node a little sooner than in the store.
             let is_early = |next: &Definition| next.version == own && next.effective_ms < hive_ms + EARLY_MS;
             if own != stored.now.version && !stored.next.as_ref().is_some_and(is_early) {
                 self.put_in_force(&state, terms);
@@ -81,12 +83,12 @@ impl Service {
             if let Some(next) = stored.next.filter(|next| !is_early(next)) {
                 self.plan(&state, terms, next, hive_ms, asked_ns, answered_ns);
             }
-            let told = limits.iter().find(|limit| *limit.name == *told_name(&state.name));
-            self.tell(&state, stored, told);
+            let declared = limits.iter().find(|limit| *limit.name == *declared_name(&state.name));
+            self.sync_declaration(&state, stored, declared);
         }
     }
 
-    /// What was to come and is not told of any more does not come: the store has lost it.
+    /// Cancels planned changes that the store's answer does not contain any more: the store has lost them.
     fn forget_changes(&mut self, state: &Arc<State>, next: Option<u64>) {
         let planned = self.changes.len();
         self.changes.retain(|change| !Arc::ptr_eq(&change.limit, state) || next == Some(change.terms.version));
@@ -96,27 +98,28 @@ impl Service {
         }
     }
 
-    /// One request at a time: each answer leads back here, until the store knows.
-    fn tell(&mut self, state: &Arc<State>, stored: &Limit, told: Option<&Limit>) {
+    /// Sets the limit and records the declaration, one request at a time; each answer leads back here until both are
+    /// stored.
+    fn sync_declaration(&mut self, state: &Arc<State>, stored: &Limit, declared: Option<&Limit>) {
         let rule = state.defined.rule();
         let newest = |limit: &Limit| limit.next.unwrap_or(limit.now);
-        // Seen or heard, it was set: a lost answer must not have it set again over somebody else's word.
+        // The limit was set, even if the answer was lost. It must not be set again over a later change by an operator.
         if newest(stored).rule == rule {
-            self.set.insert(state.name.clone());
+            self.was_set.insert(state.name.clone());
         }
-        let is_set = self.set.contains(&state.name);
-        if self.reading || self.told.contains(&state.name) {
+        let is_set = self.was_set.contains(&state.name);
+        if self.reading || self.recorded.contains(&state.name) {
             return;
         }
-        if told.is_some_and(|told| newest(told).rule == rule) {
-            self.told.insert(state.name.clone());
-        } else if is_set && told.is_none_or(|told| told.next.is_none()) {
-            let was = told.map(|told| told.now.version);
-            self.write(told_name(&state.name), rule, was);
+        if declared.is_some_and(|declared| newest(declared).rule == rule) {
+            self.recorded.insert(state.name.clone());
+        } else if is_set && declared.is_none_or(|declared| declared.next.is_none()) {
+            let was = declared.map(|declared| declared.now.version);
+            self.write(declared_name(&state.name), rule, was);
         } else if !is_set && stored.next.is_none() {
             self.set(state, Some(stored.now.version));
         } else {
-            // Another change is on its way; once it is in force, this one can be told.
+            // Another change is pending; once it is in force, this one can be sent.
             self.read_again();
         }
     }
@@ -133,14 +136,14 @@ impl Service {
 
     fn write(&mut self, limit: Name, rule: Rule, was: Option<u64>) {
         self.reading = true;
-        self.ask(Aim::Set(limit.clone()), ledger::Request::Set { limit, was, rule, after_ms: BOOKED_MS });
+        self.ask(Purpose::Set(limit.clone()), ledger::Request::Set { limit, was, rule, after_ms: RESERVED_MS });
     }
 
-    pub(super) fn land_set(&mut self, name: Name, reply: Option<&ledger::Reply>) {
+    pub(super) fn on_set_reply(&mut self, name: Name, reply: Option<&ledger::Reply>) {
         self.reading = false;
         match reply {
             Some(ledger::Reply::Set { .. }) => {
-                self.set.insert(name);
+                self.was_set.insert(name);
                 self.read_limits();
             }
             Some(_) => self.read_limits(),
@@ -160,12 +163,12 @@ impl Service {
         if self.changes.iter().any(|change| Arc::ptr_eq(&change.limit, state) && change.terms.version == next.version) {
             return;
         }
-        let terms = state.defined.under(next.rule, next.version);
+        let terms = state.defined.with_rule(next.rule, next.version);
         let wait_ns = next.effective_ms.saturating_sub(hive_ms).saturating_mul(1_000_000);
         let lowers = is_lower(&terms, &now);
         let at_ns = if lowers { asked_ns } else { answered_ns }.saturating_add(wait_ns);
         if lowers {
-            state.end_at(at_ns);
+            state.expire_by(at_ns);
         }
         self.changes.push(Change { at_ns, limit: state.clone(), terms });
     }
@@ -184,9 +187,9 @@ impl Service {
         state.ends_ns.store(u64::MAX, Ordering::Relaxed);
         state.set(&terms);
         if is_lower(&terms, &before) {
-            state.void();
+            state.void_permits();
         }
-        self.tell_all(state);
+        self.notify_keys(state);
     }
 }
 

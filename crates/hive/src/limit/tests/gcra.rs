@@ -1,4 +1,5 @@
-//! The local share against a model in rational numbers: nanoseconds and permits over a common denominator, nothing rounded.
+//! Compares the local share with a model in rational numbers: nanoseconds and permits over a common denominator,
+//! without rounding.
 
 use proptest::prelude::*;
 
@@ -8,7 +9,7 @@ use crate::limit::{
     rate::Rate,
 };
 
-/// What is missing until full, in permits × period_ns × divisor, so that a nanosecond is a whole number.
+/// A bucket without rounding. Amounts are in permits × period_ns × divisor, so that the flow of a nanosecond is whole.
 struct Model {
     missing: u128,
     per_ns: u128,
@@ -37,7 +38,7 @@ impl Model {
 }
 
 proptest! {
-    /// HV-83: never more than the model, and after any number of requests less than a permit behind it.
+    /// HV-83: the share never admits more than the model, and stays close to it after any number of requests.
     #[test]
     fn hv_83_the_share_follows_the_rational_model(
         permits in 1_u64..2_000_000, period_ms in prop::sample::select(vec![1_000_u64, 60_000, 3_600_000]),
@@ -56,13 +57,13 @@ proptest! {
             theirs += if model.take(now, cost) { cost } else { 0 };
             prop_assert!(ours <= theirs + 4, "{ours} against {theirs}");
         }
-        // A refusal at the edge shifts what comes after it by one request at most.
+        // Rounding at a refusal shifts the later decisions by one request at most.
         prop_assert!(ours + 8 >= theirs, "{ours} against {theirs}");
     }
 
-    /// HV-64, HI-7: in every window at most share × window + burst.
+    /// HV-64, HI-7: in every window the share admits at most share × window + burst.
     #[test]
-    fn hi_7_every_window_of_a_share(
+    fn hi_7_a_share_keeps_to_its_rate_in_every_window(
         permits in 1_u64..100_000, divisor in 1_u64..40, burst in 1_u64..100,
         gaps in prop::collection::vec(0_u64..3_000_000, 1..600),
     ) {
@@ -87,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn a_wait_that_was_named_is_long_enough_and_no_longer() {
+fn the_wait_of_a_refusal_is_exactly_long_enough() {
     let share = Share::new(Rate::per_second(7), 3, 5, 0);
     let full_at = FullAt::default();
     let wait = full_at.take(&share, 0, 1).unwrap_err();
@@ -95,40 +96,41 @@ fn a_wait_that_was_named_is_long_enough_and_no_longer() {
     let taken = full_at.take(&share, wait, 1).unwrap();
     assert_eq!(full_at.left(&share, wait), 0);
     full_at.put_back(&share, taken, wait, 1);
-    assert!(full_at.take(&share, wait, 1).is_ok(), "what was put back can be taken again");
+    assert!(full_at.take(&share, wait, 1).is_ok(), "permits that were put back can be taken again");
 }
 
-/// HV-60, HV-64: what comes back once the bucket may have been full is more than there was, and counts for nothing.
+/// HV-60, HV-64: a refund counts for nothing after the bucket may have been full, because it would add permits.
 #[test]
-fn hv_64_what_comes_back_late_to_a_share_is_spent() {
-    // Ten a second, five at once.
+fn hv_64_a_late_refund_to_a_share_is_spent() {
+    // Ten permits a second, five at once.
     let share = Share::new(Rate::per_second(10), 1, 5, 0);
     let (full_at, tenth) = (FullAt::default(), SECOND / 10);
     let start = SECOND;
     let all = |now| (0..20).filter(|_| full_at.take(&share, now, 1).is_ok()).count();
     let [first, second] = [(); 2].map(|()| full_at.take(&share, start, 1).unwrap());
     full_at.put_back(&share, first, start + tenth / 2, 1);
-    // With the first one back it is full a tenth of a second after the start, not two.
+    // After the refund of the first one the bucket is full one tenth of a second after the start, not two.
     let later = start + tenth + tenth / 2;
     assert_eq!(all(later), 5);
     full_at.put_back(&share, second, later, 1);
     assert_eq!(all(later), 0, "it had been full since");
     let third = full_at.take(&share, later + tenth, 1).unwrap();
     full_at.put_back(&share, third, later + tenth, 1);
-    assert_eq!(all(later + tenth), 1, "at once it is worth what it was");
+    assert_eq!(all(later + tenth), 1, "an immediate refund counts in full");
 }
 
-/// HV-60: what has flowed in since a permit was taken would have run over without it, and does not come back with it.
+/// HV-60: permits that flowed in since the take would have overflowed without it, so the refund does not add them
+/// again.
 #[test]
-fn hv_64_what_comes_back_to_a_share_is_what_is_missing_of_it() {
-    // One a second, two at once.
+fn hv_64_a_refund_fills_a_share_no_more_than_full() {
+    // One permit a second, two at once.
     let share = Share::new(Rate::per_second(1), 1, 2, 0);
     let full_at = FullAt::default();
     let at = |tenths: u64| tenths * (SECOND / 10);
     let unused = full_at.take(&share, at(100), 1).unwrap();
     full_at.take(&share, at(109), 1).unwrap();
     full_at.put_back(&share, unused, at(109), 1);
-    // As if the one that was used had been the only one: full again a second after it.
+    // The result is the same as if only the used permit had been taken: full again one second after that.
     assert_eq!(full_at.left(&share, at(109)), 1);
     assert_eq!(full_at.left(&share, at(118)), 1);
     assert_eq!(full_at.left(&share, at(119)), 2);

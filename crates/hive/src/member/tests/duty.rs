@@ -1,4 +1,4 @@
-//! Who leads, who buries, who hands over.
+//! Which node leads, removes expired members, and hands over.
 
 use super::*;
 use crate::contract::{Counts, QUEEN};
@@ -11,7 +11,7 @@ fn queen(epoch: u64, holder: Option<u128>, expires_ms: u64) -> Option<Queen> {
     Some(Queen {
         epoch: Epoch(epoch),
         holder: holder.map(id),
-        heir: None,
+        successor: None,
         since_ms: 0,
         node: holder.map(|n| watched(n, 7, expires_ms)),
     })
@@ -20,10 +20,10 @@ fn queen(epoch: u64, holder: Option<u128>, expires_ms: u64) -> Option<Queen> {
 fn reigning() -> Table {
     let mut table = standing();
     table.join();
-    table.looked();
+    table.answer_look();
     table.queen = queen(0, None, 0);
     table.pass(50);
-    table.granted(is_take, 5);
+    table.grant(is_take, 5);
     table.queen = queen(5, Some(ME), u64::MAX);
     table
 }
@@ -33,13 +33,13 @@ fn is_count(request: &Request) -> bool {
 }
 
 #[test]
-fn hv_44_with_nobody_else_the_first_is_queen() {
+fn hv_44_a_node_that_is_alone_becomes_queen() {
     let table = reigning();
-    assert!(table.request(is_count).is_some(), "{:?}", table.asked);
+    assert!(table.request(is_count).is_some(), "{:?}", table.in_flight);
     assert!(table.member.leases[QUEEN].term().is_some());
 }
 
-/// Traffic has nothing to do with it: a queen that nobody asks anything stays queen.
+/// Traffic does not matter: a queen without requests stays queen.
 #[test]
 fn idle_queen_dethroned() {
     let mut table = reigning();
@@ -50,13 +50,13 @@ fn idle_queen_dethroned() {
     }
 }
 
-/// How often she has counted.
+/// Answers the queen's requests, and returns how often she has counted.
 fn answer_as_queen(table: &mut Table) -> usize {
     let mut counted = 0;
     for _ in 0..20 {
         if let Some(Request::Count { every_ms, fence, .. }) = table.request(is_count) {
             assert_eq!((*every_ms, fence.epoch()), (5_000, Epoch(5)));
-            let reply = Reply::Counted { hive_ms: 0, counts: Counts::default(), published: true, buried: Vec::new() };
+            let reply = Reply::Counted { hive_ms: 0, counts: Counts::default(), published: true, removed: Vec::new() };
             table.reply(is_count, Ok(reply));
             counted += 1;
         }
@@ -65,7 +65,7 @@ fn answer_as_queen(table: &mut Table) -> usize {
     counted
 }
 
-/// She counts with each of her beats and says how often to publish.
+/// She counts with each of her heartbeats, and says how often to publish.
 #[test]
 fn count_65s_late() {
     let mut table = reigning();
@@ -78,9 +78,9 @@ fn count_65s_late() {
     assert!((4..=6).contains(&counts), "{counts} in ten seconds");
 }
 
-/// HV-72, HV-19: keys and events may come faster than a sweep a minute takes away.
+/// HV-72, HV-19: keys and events may come faster than one sweep a minute deletes them.
 #[test]
-fn hv_72_the_queen_sweeps_until_nothing_is_left() {
+fn hv_72_the_queen_sweeps_until_nothing_remains() {
     let mut table = reigning();
     let is_sweep = |request: &Request| matches!(request, Request::Sweep { rows_max: 1_000, .. });
     for (events, buckets) in [(0, 1_000), (1_000, 0), (7, 7)] {
@@ -88,9 +88,9 @@ fn hv_72_the_queen_sweeps_until_nothing_is_left() {
             answer_as_queen(&mut table);
             table.pass(20);
         }
-        assert_eq!(table.asked.iter().filter(|(_, request)| is_sweep(request)).count(), 1, "{:?}", table.asked);
+        assert_eq!(table.in_flight.iter().filter(|(_, request)| is_sweep(request)).count(), 1, "{:?}", table.in_flight);
         table.reply(is_sweep, Ok(Reply::Swept { events, buckets }));
-        assert_eq!(table.request(is_sweep), None, "others want to write too");
+        assert_eq!(table.request(is_sweep), None, "other writers get their turn");
     }
     for _ in 0..58 {
         answer_as_queen(&mut table);
@@ -104,7 +104,7 @@ fn hv_72_the_queen_sweeps_until_nothing_is_left() {
     assert!(table.request(is_sweep).is_some(), "and again after a minute");
 }
 
-/// Her fence is refused: she knows that she is none any more.
+/// Her fence is refused: she learns that she is not queen any more.
 #[test]
 fn paused_queen_overwrites_count() {
     let mut table = reigning();
@@ -113,12 +113,12 @@ fn paused_queen_overwrites_count() {
     assert!(table.request(is_look).is_some());
 }
 
-fn is_bury(request: &Request) -> bool {
-    matches!(request, Request::Bury { .. })
+fn is_remove(request: &Request) -> bool {
+    matches!(request, Request::Remove { .. })
 }
 
-/// A queen has beaten for the last time, and a beat of ours says that she is dead: her burial is asked for.
-fn burying() -> Table {
+/// The queen has sent her last heartbeat, and a reply shows that she has expired: this node requests her removal.
+fn removing() -> Table {
     let mut table = standing();
     table.nodes.push(node(2));
     let expires_ms = table.head.hive_ms + 5_000;
@@ -134,55 +134,55 @@ fn burying() -> Table {
         if table.request(is_beat).is_some() {
             beats.push(millis);
         }
-        if let Some(Request::Bury { nodes }) = table.request(is_bury) {
+        if let Some(Request::Remove { nodes }) = table.request(is_remove) {
             assert_eq!((nodes[0].node, nodes[0].beat, nodes[0].silent), (id(2), 7, false));
             assert!((4_700..4_760).contains(&millis), "at {millis}, after beats at {beats:?}");
             return table;
         }
         table.answer_all();
     }
-    panic!("never buried; beats at {beats:?}");
+    panic!("never removed; heartbeats at {beats:?}");
 }
 
-/// The others wait for her end, look once more, bury her and take over.
+/// The other nodes wait until she expires, check once more, remove her and take over.
 #[test]
-fn hv_44_a_dead_queen_is_buried_and_followed() {
-    let mut table = burying();
-    table.reply(is_bury, Ok(Reply::Buried(vec![id(2)])));
-    let Some(Request::Take { claims, .. }) = table.request(is_take) else { panic!("{:?}", table.asked) };
-    assert_eq!(claims[0].epoch, Epoch(3), "at once: it was waited for already");
+fn hv_44_an_expired_queen_is_removed_and_succeeded() {
+    let mut table = removing();
+    table.reply(is_remove, Ok(Reply::Removed(vec![id(2)])));
+    let Some(Request::Take { claims, .. }) = table.request(is_take) else { panic!("{:?}", table.in_flight) };
+    assert_eq!(claims[0].epoch, Epoch(3), "at once: the node has waited already");
 }
 
-/// HV-92: both were told that she is dead, and another was the first to bury her. What she had is to be taken soon, not when
-/// the next beat would be due.
+/// HV-92: two nodes learn that she has expired, and the other is first to remove her. This node takes her lease soon,
+/// not when its next heartbeat would be due.
 #[test]
-fn hv_92_who_comes_second_to_a_burial_asks_soon_what_is_left() {
-    let mut table = burying();
+fn hv_92_a_node_that_is_second_to_remove_a_member_takes_its_leases_soon() {
+    let mut table = removing();
     assert_eq!(table.request(is_beat), None);
-    // Her row is still there for whoever looks: the other's burial is under way.
+    // Her row is still visible: the other node's removal is in flight.
     for _ in 0..2 {
-        table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
+        table.reply(is_remove, Ok(Reply::Removed(Vec::new())));
         table.pass(99);
-        assert_eq!((table.request(is_bury), table.request(is_beat)), (None, None), "not again and again");
+        assert_eq!((table.request(is_remove), table.request(is_beat)), (None, None), "not again and again");
         table.pass(101);
-        table.beaten();
+        table.answer_heartbeat();
     }
     table.nodes.retain(|row| row.id != id(2));
     (table.queen, table.soonest) = (queen(3, None, 0), Vec::new());
     table.leases = vec![LeaseRow { free: true, ..row(QUEEN, 3, Some(2)) }];
     table.head.version += 1;
-    table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
+    table.reply(is_remove, Ok(Reply::Removed(Vec::new())));
     table.pass(200);
-    table.beaten();
-    table.seen();
+    table.answer_heartbeat();
+    table.answer_view();
     table.pass(50);
-    assert!(table.request(is_take).is_some(), "{:?}", table.asked);
-    assert_eq!((table.request(is_bury), table.request(is_beat)), (None, None), "she is not there any more");
+    assert!(table.request(is_take).is_some(), "{:?}", table.in_flight);
+    assert_eq!((table.request(is_remove), table.request(is_beat)), (None, None), "her row is gone");
 }
 
-/// A queen that beats is left alone, however long nobody else does anything.
+/// A queen that sends heartbeats keeps her lease, even if no node does anything else.
 #[test]
-fn hv_44_a_living_queen_is_not_taken_from() {
+fn hv_44_the_lease_of_a_living_queen_is_not_taken() {
     let mut table = standing();
     table.nodes.push(node(2));
     table.leases.push(row(QUEEN, 3, Some(2)));
@@ -194,13 +194,13 @@ fn hv_44_a_living_queen_is_not_taken_from() {
         table.queen.as_mut().unwrap().node = Some(watched(2, 7 + second, expires_ms));
         table.answer_all();
         table.pass(1_000);
-        assert!(table.request(|request| matches!(request, Request::Bury { .. } | Request::Take { .. })).is_none());
+        assert!(table.request(|request| matches!(request, Request::Remove { .. } | Request::Take { .. })).is_none());
     }
 }
 
 #[test]
 fn hv_44_candidates_try_one_after_the_other() {
-    use crate::member::place::candidate_wait;
+    use crate::member::candidacy::candidate_wait;
     let soon = Duration::from_millis(33);
     let waits: Vec<u128> = (0..60).map(|rank| candidate_wait(rank, soon).as_millis()).collect();
     assert_eq!(waits[..5], [33, 33, 33, 150, 200]);
@@ -209,9 +209,9 @@ fn hv_44_candidates_try_one_after_the_other() {
     assert!(in_first_second <= 10, "{in_first_second}");
 }
 
-/// HV-48: whoever is first in order leads at once; others only what is left lying.
+/// HV-48: the first in order leads at once; other nodes take the duty only if it stays free.
 #[test]
-fn hv_48_a_duty_goes_to_the_first_in_order_among_those_who_want_it() {
+fn hv_48_a_duty_goes_to_the_first_candidate_in_order() {
     let both = |warm: bool| {
         let mut table = Table::new();
         let mut other = node(2);
@@ -219,10 +219,10 @@ fn hv_48_a_duty_goes_to_the_first_in_order_among_those_who_want_it() {
         table.nodes.push(other);
         table.step(Input::Want(DUTY.into()));
         table.join();
-        table.looked();
+        table.answer_look();
         table
     };
-    assert!(both(false).request(is_take).is_some(), "nobody else wants it");
+    assert!(both(false).request(is_take).is_some(), "there is no other candidate");
     let order = crate::placement::order(
         &[1, 2].map(|n| crate::placement::Candidate {
             id: id(n),
@@ -247,7 +247,7 @@ fn hv_48_a_duty_goes_to_the_first_in_order_among_those_who_want_it() {
 
 /// HV-45: announced, warm, left, and only then handed over.
 #[test]
-fn hv_45_a_hand_over_is_announced_and_never_vacant() {
+fn hv_45_a_hand_over_is_announced_and_the_lease_always_has_a_holder() {
     let mut table = Table::holding();
     table.nodes.push(node(2));
     table.head.version += 1;
@@ -255,45 +255,48 @@ fn hv_45_a_hand_over_is_announced_and_never_vacant() {
     table.answer_all();
     let term = table.member.leases[DUTY].term().unwrap().clone();
     table.step(Input::HandOver { lease: DUTY.into(), to: Some(id(2)) });
-    let is_heir = |request: &Request| matches!(request, Request::SetHeir { heir: Some(heir), .. } if *heir == id(2));
-    table.reply(is_heir, Ok(Reply::Done));
-    table.looked();
-    assert!(table.pass(300).is_empty() && term.lives_at(table.now), "it works on until the heir is warm");
-    table.leases[0].heir = Some(id(2));
-    table.leases[0].heir_is_warm = true;
+    let names_successor =
+        |request: &Request| matches!(request, Request::SetSuccessor { successor: Some(node), .. } if *node == id(2));
+    table.reply(names_successor, Ok(Reply::Done));
+    table.answer_look();
+    assert!(table.pass(300).is_empty() && term.lives_at(table.now), "it works on until the successor is warm");
+    table.leases[0].successor = Some(id(2));
+    table.leases[0].successor_is_warm = true;
     let mut effects = Vec::new();
     for _ in 0..5 {
         if table.request(is_look).is_some() {
-            effects.extend(table.looked());
+            effects.extend(table.answer_look());
         }
         effects.extend(table.pass(100));
     }
     assert!(matches!(&effects[..], [Effect::Leave { .. }]), "{effects:?}");
-    assert!(term.lives_at(table.now) && table.request(is_give).is_none(), "not before it has been left");
-    table.step(Input::Left(Held { lease: DUTY.into(), epoch: Epoch(4) }));
-    assert!(term.lives_at(table.now) && table.request(is_give).is_none(), "said late, of a term before");
-    table.step(Input::Left(Held { lease: DUTY.into(), epoch: Epoch(5) }));
+    assert!(term.lives_at(table.now) && table.request(is_transfer).is_none(), "not before the work has ended");
+    table.step(Input::Left(HeldLease { lease: DUTY.into(), epoch: Epoch(4) }));
+    assert!(term.lives_at(table.now) && table.request(is_transfer).is_none(), "a late message about an earlier term");
+    table.step(Input::Left(HeldLease { lease: DUTY.into(), epoch: Epoch(5) }));
     assert!(!term.lives_at(table.now));
-    let Some(Request::HandOver { heir, claims, .. }) = table.request(is_give) else { panic!("{:?}", table.asked) };
-    assert_eq!((*heir, claims[0].epoch), (id(2), Epoch(5)));
-    let given = vec![Held { lease: DUTY.into(), epoch: Epoch(9) }];
-    let effects = table.reply(is_give, Ok(Reply::Taken(given)));
+    let Some(Request::HandOver { successor, claims, .. }) = table.request(is_transfer) else {
+        panic!("{:?}", table.in_flight)
+    };
+    assert_eq!((*successor, claims[0].epoch), (id(2), Epoch(5)));
+    let given = vec![HeldLease { lease: DUTY.into(), epoch: Epoch(9) }];
+    let effects = table.reply(is_transfer, Ok(Reply::Taken(given)));
     assert!(effects.is_empty() && table.request(is_take).is_none(), "{effects:?}");
 }
 
-/// A word that comes late, of a term that was minted anew meanwhile, does not end the new one.
+/// A late message about a term does not end the next term, if a new epoch was minted meanwhile.
 #[test]
-fn hv_13_what_was_left_late_is_left_of_its_own_term_alone() {
+fn hv_13_a_late_left_message_ends_only_its_own_term() {
     let mut table = ending();
     table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
-    table.granted(is_mint, 9);
+    table.grant(is_mint, 9);
     let term = table.member.leases[DUTY].term().unwrap().clone();
-    let effects = table.step(Input::Left(Held { lease: DUTY.into(), epoch: Epoch(5) }));
+    let effects = table.step(Input::Left(HeldLease { lease: DUTY.into(), epoch: Epoch(5) }));
     assert!(effects.is_empty() && term.lives_at(table.now) && term.epoch() == Epoch(9), "{effects:?}");
-    assert!(table.request(is_mint).is_none() && table.request(is_give).is_none(), "{:?}", table.asked);
+    assert!(table.request(is_mint).is_none() && table.request(is_transfer).is_none(), "{:?}", table.in_flight);
 }
 
-/// Whoever does not come to an end in time is told that it has lost it.
+/// Work that does not end in time loses its lease.
 #[test]
 fn slow_batch_starves_heartbeat() {
     let mut table = ending();
@@ -303,10 +306,10 @@ fn slow_batch_starves_heartbeat() {
         effects.extend(table.pass(100));
     }
     assert!(is_lost(&effects), "{effects:?}");
-    assert!(table.request(is_give).is_some());
+    assert!(table.request(is_transfer).is_some());
 }
 
-/// The duty is to be left.
+/// A member whose work under the duty should end.
 fn ending() -> Table {
     let mut table = Table::holding();
     table.nodes.push(node(2));
@@ -314,27 +317,30 @@ fn ending() -> Table {
     table.pass(2_200);
     table.answer_all();
     table.step(Input::HandOver { lease: DUTY.into(), to: Some(id(2)) });
-    table.leases[0].heir = Some(id(2));
-    table.leases[0].heir_is_warm = true;
-    let is_heir = |request: &Request| matches!(request, Request::SetHeir { .. });
-    table.reply(is_heir, Ok(Reply::Done));
-    let effects = table.looked();
+    table.leases[0].successor = Some(id(2));
+    table.leases[0].successor_is_warm = true;
+    let names_successor = |request: &Request| matches!(request, Request::SetSuccessor { .. });
+    table.reply(names_successor, Ok(Reply::Done));
+    let effects = table.answer_look();
     assert!(matches!(&effects[..], [Effect::Leave { .. }]), "{effects:?}");
     table
 }
 
-/// HV-45: an heir that does not get warm is told that it is none: it would look for ever.
+/// HV-45: a successor that does not get warm is cleared: otherwise it would read the row for ever.
 #[test]
-fn hv_45_an_heir_that_does_not_get_warm_is_named_no_longer() {
+fn hv_45_a_successor_that_does_not_get_warm_is_cleared() {
     let mut table = Table::holding();
     table.nodes.push(node(2));
     table.head.version += 1;
     table.pass(2_200);
     table.answer_all();
     table.step(Input::HandOver { lease: DUTY.into(), to: Some(id(2)) });
-    let names = |heir: Option<NodeId>| move |request: &Request| matches!(request, Request::SetHeir { heir: named, .. } if *named == heir);
+    let names = |node: Option<NodeId>| {
+        let named = move |successor: &Option<NodeId>| *successor == node;
+        move |request: &Request| matches!(request, Request::SetSuccessor { successor, .. } if named(successor))
+    };
     table.reply(names(Some(id(2))), Ok(Reply::Done));
-    table.leases[0].heir = Some(id(2));
+    table.leases[0].successor = Some(id(2));
     for _ in 0..48 {
         table.answer_all();
         table.pass(100);
@@ -345,17 +351,21 @@ fn hv_45_an_heir_that_does_not_get_warm_is_named_no_longer() {
         table.pass(100);
     }
     table.reply(names(None), Ok(Reply::Done));
-    assert!(table.member.leases[DUTY].term().is_some(), "and the work goes on here");
+    assert!(table.member.leases[DUTY].term().is_some(), "and the work continues here");
     for _ in 0..100 {
         table.answer_all();
         table.pass(100);
-        assert_eq!(table.request(|request| matches!(request, Request::SetHeir { .. })), None, "asked for once");
+        assert_eq!(
+            table.request(|request| matches!(request, Request::SetSuccessor { .. })),
+            None,
+            "the request counts once"
+        );
     }
 }
 
-/// HV-45: a wish that nobody can fulfil is not carried out hours later, when it has been forgotten.
+/// HV-45: a hand-over request that no node can fulfil is dropped; it does not take effect hours later.
 #[test]
-fn hv_45_a_hand_over_to_nobody_is_not_asked_for_any_more() {
+fn hv_45_a_hand_over_request_without_a_possible_successor_is_dropped() {
     let mut table = Table::holding();
     table.step(Input::HandOver { lease: DUTY.into(), to: None });
     let mut notices = 0;
@@ -366,7 +376,7 @@ fn hv_45_a_hand_over_to_nobody_is_not_asked_for_any_more() {
             effects.iter().filter(|effect| matches!(effect, Effect::Notice { code: "not-handed-over", .. })).count();
     }
     assert_eq!(notices, 1);
-    // Somebody who would have been asked, and to whom it does not belong by itself.
+    // A node that could take the duty, but that is not first in order.
     let named = |n: u128, name: &str| crate::placement::Candidate {
         id: id(n),
         name: name.into(),
@@ -380,24 +390,24 @@ fn hv_45_a_hand_over_to_nobody_is_not_asked_for_any_more() {
     for _ in 0..50 {
         table.answer_all();
         table.pass(100);
-        assert_eq!(table.request(|request| matches!(request, Request::SetHeir { .. })), None);
+        assert_eq!(table.request(|request| matches!(request, Request::SetSuccessor { .. })), None);
     }
 }
 
-/// HV-45: an heir says that it is warm, looks often, and mints as soon as the row is its own.
+/// HV-45: a successor reports that it is warm, reads the row often, and mints as soon as the row names it as holder.
 #[test]
-fn hv_45_an_heir_looks_until_it_holds() {
+fn hv_45_a_successor_reads_the_row_until_it_holds_the_lease() {
     let mut table = Table::new();
     table.nodes.push(node(2));
     table.leases.push(row(DUTY, 4, Some(2)));
     table.step(Input::Want(DUTY.into()));
     table.join();
     table.answer_all();
-    table.heir_of = vec![DUTY.into()];
+    table.successor_of = vec![DUTY.into()];
     table.pass(2_200);
-    table.beaten();
-    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
-    assert_eq!(state.warm, [Name::from(DUTY)], "said at once");
+    table.answer_heartbeat();
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.in_flight) };
+    assert_eq!(state.warm, [Name::from(DUTY)], "reported at once");
     let mut looks = 0;
     for _ in 0..50 {
         if table.request(is_look).is_some() {
@@ -407,14 +417,14 @@ fn hv_45_an_heir_looks_until_it_holds() {
         table.pass(20);
     }
     assert!(looks >= 40, "{looks} in a second");
-    table.heir_of.clear();
+    table.successor_of.clear();
     table.leases = vec![row(DUTY, 9, Some(ME))];
     table.pass(20);
-    table.looked();
-    assert!(is_granted(&table.granted(is_mint, 10)));
+    table.answer_look();
+    assert!(is_granted(&table.grant(is_mint, 10)));
 }
 
-/// HV-21: whoever drains leads nothing new and gives away what it has.
+/// HV-21: a draining node takes no new leases and transfers the ones it holds.
 #[test]
 fn no_word_on_exit() {
     let mut table = Table::holding();
@@ -425,16 +435,17 @@ fn no_word_on_exit() {
     table.pass(2_200);
     table.answer_all();
     table.step(Input::Drain);
-    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.in_flight) };
     assert!(!state.eligible && state.ready, "HV-17: eligible first, ready only after the last request");
-    let Some(Request::SetHeir { heir, .. }) = table.request(|request| matches!(request, Request::SetHeir { .. }))
+    let Some(Request::SetSuccessor { successor, .. }) =
+        table.request(|request| matches!(request, Request::SetSuccessor { .. }))
     else {
-        panic!("{:?}", table.asked)
+        panic!("{:?}", table.in_flight)
     };
-    assert_eq!(*heir, Some(id(2)));
+    assert_eq!(*successor, Some(id(2)));
 }
 
-/// HV-39: on one machine a lock says who is dead, and it is asked twice a second.
+/// HV-39: on one machine a kernel lock shows whether a node is dead, and is probed twice a second.
 #[test]
 fn hv_39_on_one_machine_the_holders_lock_is_watched() {
     let mut table = Table::with(|config| config.one_machine = true);
@@ -442,34 +453,34 @@ fn hv_39_on_one_machine_the_holders_lock_is_watched() {
     table.leases.push(row(DUTY, 4, Some(2)));
     table.step(Input::Want(DUTY.into()));
     table.join();
-    let is_bury = |request: &Request| matches!(request, Request::Bury { nodes } if nodes[0].node == id(2));
+    let is_remove = |request: &Request| matches!(request, Request::Remove { nodes } if nodes[0].node == id(2));
     let mut probes = 0;
     for _ in 0..20 {
-        if table.request(is_bury).is_some() {
+        if table.request(is_remove).is_some() {
             probes += 1;
-            table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
+            table.reply(is_remove, Ok(Reply::Removed(Vec::new())));
         }
         table.answer_all();
         table.pass(100);
     }
     assert!((3..=5).contains(&probes), "{probes} in two seconds");
-    while table.request(is_bury).is_none() {
+    while table.request(is_remove).is_none() {
         table.answer_all();
         table.pass(100);
     }
-    table.reply(is_bury, Ok(Reply::Buried(vec![id(2)])));
+    table.reply(is_remove, Ok(Reply::Removed(vec![id(2)])));
     assert!(table.request(is_take).is_some(), "at once");
 }
 
-/// HV-39: a lock that is being tried is waited for, not asked about every millisecond.
+/// HV-39: while a probe is in flight, the node waits for it instead of waking every millisecond.
 #[test]
-fn hv_39_an_open_question_about_a_lock_does_not_keep_the_thread_awake() {
+fn hv_39_a_probe_in_flight_does_not_keep_the_thread_awake() {
     let mut table = Table::with(|config| config.one_machine = true);
     table.nodes.push(node(2));
     table.leases.push(row(DUTY, 4, Some(2)));
     table.step(Input::Want(DUTY.into()));
     table.join();
-    assert!(table.request(|request| matches!(request, Request::Bury { .. })).is_some(), "{:?}", table.asked);
+    assert!(table.request(|request| matches!(request, Request::Remove { .. })).is_some(), "{:?}", table.in_flight);
     let (until, mut wakes) = (table.now.after(Duration::from_millis(1_900)), 0);
     while table.now < until {
         table.answer_all();
@@ -480,37 +491,37 @@ fn hv_39_an_open_question_about_a_lock_does_not_keep_the_thread_awake() {
     assert!(wakes < 20, "{wakes} in two seconds");
 }
 
-/// HV-47: whoever sits out says that it is not warm, so that nobody hands it back.
+/// HV-47: a node that sits out does not report the duty as warm, so that no node hands it back.
 #[test]
-fn hv_47_a_duty_that_was_given_up_is_not_said_to_be_warm() {
+fn hv_47_a_duty_that_was_given_up_is_not_reported_as_warm() {
     let mut table = Table::holding();
     table.step(Input::SitOut { lease: DUTY.into(), wait: Duration::from_secs(30) });
     let warm = |table: &Table| match table.request(is_beat) {
         Some(Request::Beat { state, .. }) => state.warm.clone(),
-        _ => panic!("{:?}", table.asked),
+        _ => panic!("{:?}", table.in_flight),
     };
-    assert_eq!(warm(&table), Vec::<Name>::new(), "said at once");
+    assert_eq!(warm(&table), Vec::<Name>::new(), "reported at once");
     table.reply(is_release, Ok(Reply::Released(vec![DUTY.into()])));
-    table.heir_of = vec![DUTY.into()];
+    table.successor_of = vec![DUTY.into()];
     for _ in 0..25 {
         table.answer_all();
         table.pass(1_000);
     }
-    table.beaten_if_asked();
+    table.answer_heartbeat_if_asked();
     table.pass(2_200);
-    assert_eq!(warm(&table), Vec::<Name>::new(), "not even as an heir");
+    assert_eq!(warm(&table), Vec::<Name>::new(), "not even as a successor");
     for _ in 0..5 {
         table.answer_all();
         table.pass(1_000);
     }
-    table.beaten_if_asked();
+    table.answer_heartbeat_if_asked();
     table.pass(2_200);
     assert_eq!(warm(&table), [Name::from(DUTY)]);
 }
 
-/// HV-47: what comes to us all the same, by another hand or by an answer under way, is given back.
+/// HV-47: a duty that the node gets all the same, by a hand-over or by an answer in flight, is released.
 #[test]
-fn hv_47_what_is_handed_to_one_who_sits_out_is_released() {
+fn hv_47_a_duty_handed_to_a_node_that_sits_out_is_released() {
     let sit_out = || Input::SitOut { lease: DUTY.into(), wait: Duration::from_secs(30) };
     let mut table = Table::holding();
     table.step(sit_out());
@@ -521,14 +532,14 @@ fn hv_47_what_is_handed_to_one_who_sits_out_is_released() {
         table.pass(500);
     }
     assert_eq!(table.request(is_mint), None);
-    assert!(table.request(is_release).is_some(), "{:?}", table.asked);
+    assert!(table.request(is_release).is_some(), "{:?}", table.in_flight);
 
     let mut table = Table::holding();
     table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
     table.step(sit_out());
-    let effects = table.granted(is_mint, 6);
+    let effects = table.grant(is_mint, 6);
     assert!(!is_granted(&effects), "{effects:?}");
-    assert!(table.request(is_release).is_some(), "{:?}", table.asked);
+    assert!(table.request(is_release).is_some(), "{:?}", table.in_flight);
 }
 
 #[test]

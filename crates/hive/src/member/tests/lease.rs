@@ -1,4 +1,4 @@
-//! One lease: taken, minted, lost, looked at.
+//! One lease: taken, minted, lost, read.
 
 use super::*;
 use crate::contract::Refusal;
@@ -8,18 +8,18 @@ fn settled(table: &mut Table) {
 }
 
 #[test]
-fn hv_34_a_lease_that_another_holds_is_not_taken_and_not_asked_about() {
+fn hv_34_a_lease_that_another_holds_is_neither_taken_nor_read_again() {
     let mut table = Table::new();
     table.nodes.push(node(2));
     table.leases.push(row(DUTY, 4, Some(2)));
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
+    table.answer_look();
     table.answer_all();
     for _ in 0..20 {
         table.pass(1_000);
         assert_eq!(table.request(is_take), None);
-        assert_eq!(table.request(is_look), None, "its view tells when it changes");
+        assert_eq!(table.request(is_look), None, "the view shows when it changes");
         table.answer_all();
         settled(&mut table);
     }
@@ -31,38 +31,38 @@ fn hv_34_taking_names_the_epoch_that_was_read() {
     table.leases.push(row(DUTY, 4, None));
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
-    let Some(Request::Take { claims, node, .. }) = table.request(is_take) else { panic!("{:?}", table.asked) };
+    table.answer_look();
+    let Some(Request::Take { claims, node, .. }) = table.request(is_take) else { panic!("{:?}", table.in_flight) };
     assert_eq!((claims[0].epoch, *node), (Epoch(4), id(ME)));
 }
 
 #[test]
-fn hv_36_a_lost_race_is_looked_at_before_another_try() {
+fn hv_36_after_a_lost_race_the_row_is_read_before_the_next_try() {
     let mut table = Table::new();
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
+    table.answer_look();
     table.reply(is_take, Ok(Reply::Refused(Refusal::Raced)));
-    table.asked.retain(|(_, request)| *request == Request::Tally);
+    table.in_flight.retain(|(_, request)| *request == Request::Tally);
     table.pass(500);
     assert_eq!(table.request(is_take), None);
     assert!(table.request(is_look).is_some());
 }
 
-/// HV-36: an unanswered take may have landed; then it is ours, under an epoch that nobody has told us.
+/// HV-36: an unanswered take may have succeeded; then this node holds the lease, under an epoch it does not know.
 #[test]
-fn hv_36_an_unanswered_take_is_looked_at_and_minted_anew() {
+fn hv_36_after_an_unanswered_take_the_row_is_read_and_a_new_epoch_minted() {
     let mut table = Table::new();
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
+    table.answer_look();
     assert!(!is_granted(&table.reply(is_take, broken())));
     table.leases = vec![row(DUTY, 77, Some(ME))];
     table.pass(500);
-    assert!(!is_granted(&table.looked()), "by the row alone nobody acts");
-    let Some(Request::HandOver { claims, .. }) = table.request(is_mint) else { panic!("{:?}", table.asked) };
+    assert!(!is_granted(&table.answer_look()), "the row alone grants no term");
+    let Some(Request::HandOver { claims, .. }) = table.request(is_mint) else { panic!("{:?}", table.in_flight) };
     assert_eq!(claims[0].epoch, Epoch(77));
-    assert!(is_granted(&table.granted(is_mint, 80)));
+    assert!(is_granted(&table.grant(is_mint, 80)));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn hv_36_minting_refused_means_the_lease_has_gone() {
     assert!(is_lost(&table.reply(is_floored, refused)));
 }
 
-/// RL-12: whether an epoch was minted is unknown: the old one may be gone, so it is not used.
+/// RL-12: whether an epoch was minted is unknown: the old one may be invalid, so it is not used.
 #[test]
 fn rl_12_an_unanswered_mint_is_not_trusted() {
     let mut table = Table::holding();
@@ -89,20 +89,20 @@ fn hv_50_a_new_epoch_replaces_the_old_one() {
     let old = table.member.leases[DUTY].term().unwrap().clone();
     table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
     assert!(old.lives_at(table.now), "until the new one is there");
-    let effects = table.granted(is_mint, 6);
+    let effects = table.grant(is_mint, 6);
     assert!(matches!(&effects[..], [Effect::Granted(term)] if term.epoch() == Epoch(6)), "{effects:?}");
     assert!(!old.lives_at(table.now));
 }
 
 #[test]
-fn hv_41_a_refused_fence_kills_the_term_unless_it_was_minted_anew() {
+fn hv_41_a_refused_fence_kills_the_term_unless_a_new_epoch_was_minted() {
     let mut table = Table::holding();
-    assert!(!is_lost(&table.step(Input::Stale { lease: DUTY.into(), epoch: Epoch(4) })), "an older one of ours");
+    assert!(!is_lost(&table.step(Input::Stale { lease: DUTY.into(), epoch: Epoch(4) })), "an older epoch of this node");
     assert!(is_lost(&table.step(Input::Stale { lease: DUTY.into(), epoch: Epoch(5) })));
-    assert!(table.request(is_look).is_some(), "who has it?");
+    assert!(table.request(is_look).is_some(), "it reads who holds the lease");
 }
 
-/// The row says otherwise, whatever we believe.
+/// If the row shows another holder, the row is right.
 #[test]
 fn two_queens_by_check_then_set() {
     let mut table = Table::holding();
@@ -110,27 +110,27 @@ fn two_queens_by_check_then_set() {
     table.leases = vec![row(DUTY, 9, Some(2))];
     table.head.version += 1;
     table.pass(2_200);
-    table.beaten();
-    let effects = table.seen();
+    table.answer_heartbeat();
+    let effects = table.answer_view();
     assert!(is_lost(&effects), "{effects:?}");
     assert_eq!(table.request(is_take), None);
 }
 
 #[test]
-fn hv_36_what_becomes_ours_by_another_hand_is_minted_before_it_is_used() {
+fn hv_36_a_lease_received_by_hand_over_is_minted_before_it_is_used() {
     let mut table = Table::new();
     table.nodes.push(node(2));
     table.leases.push(row(DUTY, 4, Some(2)));
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
+    table.answer_look();
     table.leases = vec![row(DUTY, 8, Some(ME))];
     table.head.version += 1;
     table.answer_all();
     table.pass(2_200);
-    table.beaten();
-    assert!(!is_granted(&table.seen()));
-    assert!(is_granted(&table.granted(is_mint, 9)));
+    table.answer_heartbeat();
+    assert!(!is_granted(&table.answer_view()));
+    assert!(is_granted(&table.grant(is_mint, 9)));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn hv_23_while_minting_is_early_nothing_is_tried() {
     table.head.lineage_ms = table.head.hive_ms - 1_000;
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
+    table.answer_look();
     table.answer_all();
     for _ in 0..4 {
         table.pass(1_000);
@@ -148,11 +148,11 @@ fn hv_23_while_minting_is_early_nothing_is_tried() {
         settled(&mut table);
     }
     table.pass(1_000);
-    assert!(table.request(is_take).is_some(), "{:?}", table.asked);
+    assert!(table.request(is_take).is_some(), "{:?}", table.in_flight);
 }
 
 #[test]
-fn hv_23_a_hold_stops_minting_until_a_person_has_spoken() {
+fn hv_23_a_hold_stops_minting_until_a_person_accepts_the_restore() {
     let mut table = Table::new();
     table.head.hold = Some("restore".into());
     table.step(Input::Want(DUTY.into()));
@@ -165,80 +165,80 @@ fn hv_23_a_hold_stops_minting_until_a_person_has_spoken() {
     }
     table.head.hold = None;
     table.pass(2_200);
-    table.beaten();
-    table.looked();
-    assert!(table.request(is_take).is_some(), "{:?}", table.asked);
+    table.answer_heartbeat();
+    table.answer_look();
+    assert!(table.request(is_take).is_some(), "{:?}", table.in_flight);
 }
 
-/// HV-23: after a restore the row is ours under an epoch long past; that it is lower than what we knew is no reason not to
-/// look, or nobody would ever hold it.
+/// HV-23: after a restore the row names this node under a much older epoch. The node reads it although the epoch is
+/// lower than the known one: otherwise no node would ever hold the lease.
 #[test]
-fn hv_23_what_a_restore_made_ours_is_held_though_its_hold_was_missed() {
+fn hv_23_a_lease_that_a_restore_gave_this_node_is_held_even_if_the_hold_was_missed() {
     let mut table = Table::new();
     table.nodes.push(node(2));
     table.leases.push(row(DUTY, 9, Some(2)));
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
+    table.answer_look();
     table.answer_all();
     table.leases = vec![row(DUTY, 4, Some(ME))];
     (table.head.version, table.head.lineage_ms) = (table.head.hive_ms, table.head.hive_ms);
     table.pass(2_200);
-    table.beaten();
+    table.answer_heartbeat();
     table.answer_all();
     for _ in 0..4 {
         table.pass(1_000);
         table.answer_all();
     }
-    assert!(is_granted(&table.granted(is_mint, 10)), "{:?}", table.asked);
+    assert!(is_granted(&table.grant(is_mint, 10)), "{:?}", table.in_flight);
 }
 
-/// HV-53: a person's row that shows an epoch lower than we have seen it is a restore like any other.
+/// HV-53: a row that shows a lower epoch than before, for example after a manual change, counts as a restore.
 #[test]
-fn hv_23_an_epoch_that_fell_is_told_too() {
+fn hv_23_an_epoch_that_fell_is_reported_too() {
     let mut table = Table::holding();
     table.pass(10);
     table.leases = vec![row(DUTY, 2, Some(ME))];
     table.step(Input::Stale { lease: DUTY.into(), epoch: Epoch(5) });
-    table.looked();
-    assert_eq!(table.request(is_mint), None, "not even before a beat has told whether it is the same server");
-    // Said again until it has been heard.
+    table.answer_look();
+    assert_eq!(table.request(is_mint), None, "not before a heartbeat reply shows whether it is the same server");
+    // Reported again until the store has acknowledged it.
     for _ in 0..2 {
-        table.beaten();
+        table.answer_heartbeat();
         assert_eq!(table.request(is_mint), None);
         let is_behind = |request: &Request| matches!(request, Request::Behind { .. });
-        let Some(Request::Behind { leases, .. }) = table.request(is_behind) else { panic!("{:?}", table.asked) };
-        assert_eq!(leases[..], [Held { lease: DUTY.into(), epoch: Epoch(5) }]);
+        let Some(Request::Behind { leases, .. }) = table.request(is_behind) else { panic!("{:?}", table.in_flight) };
+        assert_eq!(leases[..], [HeldLease { lease: DUTY.into(), epoch: Epoch(5) }]);
         table.reply(is_behind, broken());
         table.pass(600);
         assert_eq!(table.request(is_mint), None);
     }
 }
 
-/// The next beat is answered by another server, which has recorded itself already.
+/// Another server, which is recorded already, answers the next heartbeat.
 fn moved(table: &mut Table) -> Vec<Effect> {
     (table.head.server, table.head.lineage) = ("p2".into(), Some("p2".into()));
     table.head.version += 1_000;
-    // The first request after a pause: a beat that does not wait for its time.
+    // The first request after a pause makes the member send a heartbeat early.
     table.step(Input::Traffic(table.now));
     table.pass(300);
-    table.beaten()
+    table.answer_heartbeat()
 }
 
-/// HV-23: what the old server has granted, the new one never had.
+/// HV-23: a lease that the old server has granted does not exist in the new one.
 #[test]
-fn hv_23_an_answer_of_the_server_before_grants_nothing() {
+fn hv_23_an_answer_of_the_old_server_grants_nothing() {
     let mut table = Table::new();
     table.step(Input::Want(DUTY.into()));
     table.join();
-    table.looked();
-    let taken = Ok(Reply::Taken(vec![Held { lease: DUTY.into(), epoch: Epoch(77) }]));
+    table.answer_look();
+    let taken = Ok(Reply::Taken(vec![HeldLease { lease: DUTY.into(), epoch: Epoch(77) }]));
     moved(&mut table);
     let effects = table.reply(is_take, taken.clone());
     assert!(!is_granted(&effects), "{effects:?}");
     table.pass(600);
-    table.looked();
-    assert!(table.request(is_take).is_some(), "looked at there, it is free: {:?}", table.asked);
+    table.answer_look();
+    assert!(table.request(is_take).is_some(), "in the new server the lease is free: {:?}", table.in_flight);
 
     let mut table = Table::holding();
     table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
@@ -247,16 +247,16 @@ fn hv_23_an_answer_of_the_server_before_grants_nothing() {
     assert!(!is_granted(&effects), "{effects:?}");
 }
 
-/// HV-23: nor does what the old server shows count, or the new one would seem to have gone back.
+/// HV-23: rows of the old server do not count either: otherwise the new one would seem to have gone back.
 #[test]
-fn hv_23_an_answer_of_the_server_before_is_no_measure() {
+fn hv_23_rows_of_the_old_server_are_not_compared_with_the_new_one() {
     let is_behind = |request: &Request| matches!(request, Request::Behind { .. });
     for late in [is_look, is_view] {
         let mut table = Table::holding();
         table.answer_all();
         table.head.version += 1;
         table.pass(2_200);
-        table.beaten();
+        table.answer_heartbeat();
         table.step(Input::Stale { lease: DUTY.into(), epoch: Epoch(5) });
         let (before, head) = (table.leases.clone(), table.head.clone());
         moved(&mut table);
@@ -268,7 +268,7 @@ fn hv_23_an_answer_of_the_server_before_is_no_measure() {
         };
         table.reply(late, Ok(old));
         table.leases = before;
-        table.heir_of = vec![DUTY.into()];
+        table.successor_of = vec![DUTY.into()];
         for _ in 0..6 {
             table.answer_all();
             table.pass(1_000);

@@ -29,11 +29,11 @@ fn lease(holder: u128) -> LeaseRow {
         name: "queen".into(),
         epoch: Epoch(5),
         holder: Some(id(holder)),
-        heir: None,
+        successor: None,
         since_ms: 0,
         cause: String::new(),
         free: false,
-        heir_is_warm: false,
+        successor_is_warm: false,
     }
 }
 
@@ -56,18 +56,18 @@ fn events(events: Vec<Event>, nodes: Vec<NodeRow>) -> Reply {
 }
 
 #[test]
-fn hv_20_versions_rise_and_a_gap_is_a_fresh_snapshot() {
-    let mut known = Known::default();
-    assert_eq!(known.question(), None);
-    known.told(10);
-    assert_eq!(known.question(), Some(Request::View));
-    known.asked();
-    assert_eq!(known.question(), None, "once per beat");
+fn hv_20_versions_rise_and_a_gap_leads_to_a_fresh_snapshot() {
+    let mut known = KnownView::default();
+    assert_eq!(known.next_request(), None);
+    known.on_version(10);
+    assert_eq!(known.next_request(), Some(Request::View));
+    known.mark_requested();
+    assert_eq!(known.next_request(), None, "once per beat");
     assert_eq!(known.read(whole(10)), News::Whole);
     assert!(known.is_current());
-    known.told(12);
+    known.on_version(12);
     assert!(!known.is_current());
-    assert_eq!(known.question(), Some(Request::Events { after: 10, max: EVENTS_MAX }));
+    assert_eq!(known.next_request(), Some(Request::Events { after: 10, max: EVENTS_MAX }));
     let gap = events(vec![event(12, EventKind::Joined, 3)], vec![node(3)]);
     assert_eq!(known.read(gap), News::Nothing, "11 is missing");
     let news = vec![event(11, EventKind::Joined, 3), event(12, EventKind::Buried, 2)];
@@ -81,35 +81,35 @@ fn hv_20_versions_rise_and_a_gap_is_a_fresh_snapshot() {
 }
 
 #[test]
-fn hv_20_another_hive_is_shown_whatever_its_version() {
-    let mut known = Known::default();
+fn hv_20_another_hive_is_shown_even_with_a_lower_version() {
+    let mut known = KnownView::default();
     known.read(whole(10));
     let other = Head { origin: Some(Uuid::from_u128(8)), ..head(2) };
     assert_eq!(known.read(Reply::View(Box::new(View { head: other, ..View::default() }))), News::Whole);
     assert_eq!(known.version(), 2);
 }
 
-/// Its events may well follow on ours by number.
+/// The version numbers of its events may continue ours.
 #[test]
-fn hv_20_events_of_another_hive_are_no_news() {
-    let mut known = Known::default();
+fn hv_20_events_of_another_hive_are_ignored() {
+    let mut known = KnownView::default();
     known.read(whole(10));
     let mut elsewhere = events(vec![event(11, EventKind::Joined, 3)], vec![node(3)]);
     if let Reply::Events(events) = &mut elsewhere {
         events.head.origin = Some(Uuid::from_u128(8));
     }
     assert_eq!(known.read(elsewhere), News::Nothing);
-    known.told(11);
-    assert_eq!(known.question(), Some(Request::View), "else the same would be asked for ever");
+    known.on_version(11);
+    assert_eq!(known.next_request(), Some(Request::View), "otherwise the node would send the same request for ever");
     let other = Head { origin: Some(Uuid::from_u128(8)), ..head(11) };
     known.read(Reply::View(Box::new(View { head: other, ..View::default() })));
-    known.told(12);
-    assert_eq!(known.question(), Some(Request::Events { after: 11, max: EVENTS_MAX }));
+    known.on_version(12);
+    assert_eq!(known.next_request(), Some(Request::Events { after: 11, max: EVENTS_MAX }));
 }
 
 #[test]
 fn hv_52_shards_are_counted_by_source() {
-    let mut known = Known::default();
+    let mut known = KnownView::default();
     let names = ["queen", "shard/shop/0", "shard/shop/1", "shard/shopping/0"];
     let leases = names.iter().map(|name| LeaseRow { name: (*name).into(), ..lease(1) }).collect();
     known.read(Reply::View(Box::new(View { head: head(1), nodes: Vec::new(), leases })));
@@ -117,31 +117,31 @@ fn hv_52_shards_are_counted_by_source() {
     assert_eq!(shards, [2, 1, 0]);
 }
 
-/// HV-18: nodes of several versions are in one hive while it is brought up to date.
+/// HV-18: nodes of several releases are in one hive during an upgrade.
 #[test]
-fn hv_18_what_a_newer_version_tells_of_is_read_as_a_whole() {
-    let mut known = Known::default();
-    known.told(10);
+fn hv_18_an_event_of_a_newer_release_makes_the_node_read_the_whole_view() {
+    let mut known = KnownView::default();
+    known.on_version(10);
     known.read(whole(10));
-    known.told(12);
-    assert!(matches!(known.question(), Some(Request::Events { after: 10, .. })));
-    known.asked();
+    known.on_version(12);
+    assert!(matches!(known.next_request(), Some(Request::Events { after: 10, .. })));
+    known.mark_requested();
     let news = vec![event(11, EventKind::Unknown, 3), event(12, EventKind::Buried, 2)];
     assert_eq!(known.read(events(news, Vec::new())), News::Nothing);
-    assert_eq!(known.question(), Some(Request::View), "at once, and not the same question again");
-    known.asked();
+    assert_eq!(known.next_request(), Some(Request::View), "at once, and not the same request again");
+    known.mark_requested();
     assert_eq!(known.read(whole(12)), News::Whole);
-    known.told(13);
-    assert!(matches!(known.question(), Some(Request::Events { after: 12, .. })), "and on from there");
+    known.on_version(13);
+    assert!(matches!(known.next_request(), Some(Request::Events { after: 12, .. })), "and events again from there");
 }
 
-/// HI-8: a server that took over counts on from where its copy ended, until it is recorded.
+/// HI-8: a server that took over continues the versions from where its copy ended, until it is recorded.
 #[test]
-fn hi_8_what_an_unrecorded_server_shows_is_nobodys_view() {
-    let mut known = Known::default();
-    known.told(10);
+fn hi_8_replies_of_an_unrecorded_server_do_not_change_the_view() {
+    let mut known = KnownView::default();
+    known.on_version(10);
     assert_eq!(known.read(whole(10)), News::Whole);
-    known.told(11);
+    known.on_version(11);
     let elsewhere = |version| Head { server: "t".into(), ..head(version) };
     let joined = || vec![event(11, EventKind::Joined, 3)];
     let other = Events { head: elsewhere(11), events: joined(), nodes: vec![node(3)], leases: Vec::new() };
@@ -152,6 +152,6 @@ fn hi_8_what_an_unrecorded_server_shows_is_nobodys_view() {
     let recorded = Head { lineage: Some("t".into()), ..elsewhere(11) };
     let other = Events { head: recorded, events: joined(), nodes: vec![node(3)], leases: Vec::new() };
     assert_eq!(known.read(Reply::Events(Box::new(other))), News::Nothing, "past a version of another history");
-    known.told(11);
-    assert_eq!(known.question(), Some(Request::View), "only all of it says what stands");
+    known.on_version(11);
+    assert_eq!(known.next_request(), Some(Request::View), "only the whole view can be trusted");
 }

@@ -1,4 +1,4 @@
-//! Decisions of the store, quotas of the calendar, slots.
+//! Tests of limits for which the store decides, of calendar quotas and of slots.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use honeyflow_hive::{
 
 use super::{LATE, Node, SOON, Store, WELL, node, ready_limit, until};
 
-/// Slots are a member's.
+/// Lets the node join the hive: only members can hold slots.
 fn join(store: &Store, node: &Node) {
     store.ask(Request::Join {
         node: node.id,
@@ -21,7 +21,7 @@ fn join(store: &Store, node: &Node) {
     });
 }
 
-/// HV-65: three an hour are three an hour, wherever they are asked for.
+/// HV-65: a limit of three an hour admits three, on whichever node the requests arrive.
 #[tokio::test]
 async fn replica_answers_under_limit() {
     let store = Store::new();
@@ -37,7 +37,7 @@ async fn replica_answers_under_limit() {
     assert_eq!(admitted, 3);
 }
 
-/// HV-65: what was used stays used, whoever comes and goes.
+/// HV-65: used permits stay used when nodes start and stop.
 #[tokio::test]
 async fn long_window_lost_on_rollout() {
     let store = Store::new();
@@ -50,14 +50,14 @@ async fn long_window_lost_on_rollout() {
     }
 }
 
-/// HV-60: nothing happens at the turn of the hour.
+/// HV-60: a rate per hour does not fill up at the start of a full hour.
 #[tokio::test]
 async fn double_burst_at_window_edge() {
     let store = Store::new();
     let (before, after) = (node(&store), node(&store));
     let limit = before.limit("mail", "3/h");
     ready_limit(&limit).await;
-    // To just before a full hour of hive time, then just beyond it.
+    // To just before a full hour of hive time, then just after it.
     let hour = Duration::from_secs(3600);
     store.pass(hour - Duration::from_millis(200_000_000_000 % 3_600_000) - Duration::from_secs(5));
     assert!(limit.key("a").try_take(3).await.is_ok());
@@ -70,9 +70,9 @@ async fn double_burst_at_window_edge() {
     assert!((19.0..=20.0).contains(&minutes), "a third of an hour, less what has passed: {minutes}");
 }
 
-/// HV-65: a refusal is remembered, and the store is left alone until then.
+/// HV-65: a refusal is remembered, and until it ends the store is not asked again.
 #[tokio::test]
-async fn hv_65_a_remembered_refusal_asks_nobody() {
+async fn hv_65_a_remembered_refusal_does_not_ask_the_store() {
     let store = Store::new();
     let node = node(&store);
     let limit = node.limit("mail", "3/h");
@@ -87,9 +87,9 @@ async fn hv_65_a_remembered_refusal_asks_nobody() {
     assert_eq!(store.calls(), calls);
 }
 
-/// HV-65: what the store took for requests that had been refused by then goes back.
+/// HV-65: permits that the store took for requests that had been refused by then go back.
 #[tokio::test]
-async fn hv_65_what_nobody_waited_for_is_there_again() {
+async fn hv_65_permits_that_no_request_waited_for_go_back() {
     let store = Store::new();
     let node = node(&store);
     let limit = node.limit("mail", "3/h");
@@ -101,13 +101,13 @@ async fn hv_65_what_nobody_waited_for_is_there_again() {
         assert_eq!(verdict.map(|_| ()).expect_err("too late").reason, Reason::StoreSilent);
     }
     store.be(WELL);
-    until("it comes back", || store.issued("mail") == 0).await;
+    until("the permits come back", || store.issued("mail") == 0).await;
     limit.key("a").try_take(3).await.expect("all three");
 }
 
-/// HV-70: nor is anything used up by whoever has gone before several were taken.
+/// HV-70: permits of several limits go back, too, if the caller has gone before all were taken.
 #[tokio::test]
-async fn hv_70_what_was_taken_for_whoever_has_gone_is_there_again() {
+async fn hv_70_permits_taken_for_a_caller_who_has_gone_go_back() {
     let store = Store::new();
     let node = node(&store);
     let limits = ["left", "right"].map(|name| node.limit(name, "3/h"));
@@ -118,17 +118,17 @@ async fn hv_70_what_was_taken_for_whoever_has_gone_is_there_again() {
     store.be(LATE);
     let wanted = [(limits[0].whole(), 2), (limits[1].whole(), 1), (slots.whole(), 2), (pool.whole(), 300)];
     tokio::select! {
-        _ = all(&wanted) => panic!("it was answered before anybody left"),
-        () = until("it was taken", || store.issued("left") == 2) => {}
+        _ = all(&wanted) => panic!("it was answered before the caller had gone"),
+        () = until("the permits were taken", || store.issued("left") == 2) => {}
     }
-    until("it comes back", || store.issued("left") + store.issued("right") == 0).await;
+    until("the permits come back", || store.issued("left") + store.issued("right") == 0).await;
     assert!(slots.whole().take(2, SOON).await.is_ok());
-    assert!(pool.whole().take_local(300).is_some(), "back in stock");
+    assert!(pool.whole().take_local(300).is_some(), "the permits are local again");
 }
 
-/// HV-65: the month's quota is there again next month, not before.
+/// HV-65: the quota of a month is available again in the next month, not before.
 #[tokio::test]
-async fn hv_65_a_calendar_quota_comes_back_at_the_turn() {
+async fn hv_65_a_calendar_quota_is_full_again_in_the_next_month() {
     let store = Store::new();
     let node_one = node(&store);
     let limit = node_one.limit("export", "5/month");
@@ -141,9 +141,9 @@ async fn hv_65_a_calendar_quota_comes_back_at_the_turn() {
     assert!(limit.key("a").take(5, SOON).await.is_ok(), "a new month");
 }
 
-/// HV-68: as many at once as there are, over all nodes; a guard gives back.
+/// HV-68: all nodes together use as many slots as the limit has, and a dropped permit gives its slots back.
 #[tokio::test]
-async fn hv_68_slots_over_two_nodes() {
+async fn hv_68_two_nodes_share_the_slots() {
     let store = Store::new();
     let nodes = [node(&store), node(&store)];
     let mut limits = Vec::new();
@@ -152,19 +152,20 @@ async fn hv_68_slots_over_two_nodes() {
         limits.push(node.limits.define(&Definition::slots("workers", 3)).unwrap());
     }
     let first = limits[0].take(2, SOON).await.expect("two of three");
-    let second = limits[1].take(1, SOON).await.expect("the third").owned();
+    let second = limits[1].take(1, SOON).await.expect("the third").into_owned();
     let denied = limits[1].try_take(1).await.map(|_| ()).expect_err("none left");
     assert_eq!(denied.reason, Reason::Exhausted);
     drop(first);
-    let third = limits[1].take(2, SOON).await.expect("idle slots go back to the store, and from there on");
+    let third = limits[1].take(2, SOON).await.expect("idle slots go back to the store, and from there to another node");
     drop((second, third));
     store.ask(Request::Leave { node: nodes[1].id });
-    assert!(limits[0].take(3, SOON).await.is_ok(), "those of a node that left are free");
+    assert!(limits[0].take(3, SOON).await.is_ok(), "the slots of a node that left are free");
 }
 
-/// HV-68: at the door nobody waits for what another node still keeps; what that one does not use any more comes all the same.
+/// HV-68: `try_take` does not wait for slots that another node holds, but once that node has given them back it gets
+/// them.
 #[tokio::test]
-async fn hv_68_slots_that_a_door_no_longer_uses_are_had_by_another() {
+async fn hv_68_try_take_gets_slots_that_another_node_no_longer_uses() {
     let store = Store::new();
     let nodes = [node(&store), node(&store)];
     let mut limits = Vec::new();
@@ -180,19 +181,19 @@ async fn hv_68_slots_that_a_door_no_longer_uses_are_had_by_another() {
             Err(denied) => assert!(begun.elapsed() < SOON, "{denied}"),
         }
     };
-    assert!(limits[1].try_take(1).await.is_err(), "all of them are in use");
+    assert!(limits[1].try_take(1).await.is_err(), "all slots are in use");
     drop(first);
-    let had = loop {
+    let second = loop {
         match limits[1].try_take(3).await {
             Ok(permit) => break permit,
             Err(denied) => assert!(begun.elapsed() < SOON, "{denied}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
-    assert_eq!((store.issued("door"), had.cost()), (3, 3));
+    assert_eq!((store.issued("door"), second.cost()), (3, 3));
 }
 
-/// HV-68: what was taken together is used and given back part by part.
+/// HV-68: slots that were taken together can be given back one by one.
 #[tokio::test]
 async fn hv_68_slots_are_taken_together_and_come_back_one_by_one() {
     let store = Store::new();
@@ -206,15 +207,15 @@ async fn hv_68_slots_are_taken_together_and_come_back_one_by_one() {
     assert_eq!((one.cost(), both.cost(), limit.snapshot().slots), (1, 1, Some((3, 3))));
     drop(one);
     assert_eq!(limit.snapshot().slots, Some((2, 3)));
-    let again = limit.whole().take_up_to(9, SOON).await.expect("the one that came back");
+    let again = limit.whole().take_up_to(9, SOON).await.expect("the slot that came back");
     assert_eq!(again.cost(), 1);
     drop((other, both, again));
     assert_eq!(limit.snapshot().slots, Some((0, 3)));
 }
 
-/// HV-68: what a rate has ever given is not what is held of the slots that it has become.
+/// HV-68: when a rate becomes a concurrency limit, the permits that it issued do not count as held slots.
 #[tokio::test]
-async fn hv_68_a_limit_that_was_a_rate_can_say_how_many_at_once() {
+async fn hv_68_a_rate_can_become_a_concurrency_limit() {
     let store = Store::new();
     let before = node(&store);
     let rate = before.limit("api", "3/h");
@@ -223,7 +224,7 @@ async fn hv_68_a_limit_that_was_a_rate_can_say_how_many_at_once() {
     let after = node(&store);
     join(&store, &after);
     let slots = after.limits.define(&Definition::slots("api", 2)).unwrap();
-    let held = slots.take(2, SOON).await.expect("nobody holds any");
-    assert_eq!(store.issued("api"), 5, "beside what was given");
+    let held = slots.take(2, SOON).await.expect("no node holds a slot");
+    assert_eq!(store.issued("api"), 5, "the two slots, and the three permits issued before");
     drop(held);
 }

@@ -1,4 +1,4 @@
-//! The store goes away and comes back.
+//! Tests in which the store stops to answer and comes back.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use super::{BROKEN, Node, SILENT, SOON, Store, WELL, node, ready_limit, until};
 
 async fn cut_off(node: &Node, limit: &Limit) {
     let _ = node;
-    // Somebody must ask for the silence to be noticed.
+    // The silence is noticed only if requests ask.
     loop {
-        let _ = limit.key("anybody").try_take(1).await;
+        let _ = limit.key("any").try_take(1).await;
         if limit.snapshot().mode != "pool" {
             return;
         }
     }
 }
 
-/// HV-64, HV-67: as soon as the breaker is open, nobody waits for the store.
+/// HV-64, HV-67: as soon as the breaker is open, no request waits for the store.
 #[tokio::test]
 async fn store_down_costs_seconds_per_request() {
     for state in [SILENT, BROKEN] {
@@ -27,7 +27,8 @@ async fn store_down_costs_seconds_per_request() {
         let limit = node.limit("api", "1000/s");
         ready_limit(&limit).await;
         store.be(state);
-        let denied = limit.key("a").try_take(1).await.map(|_| ()).expect_err("nothing in stock, nobody answers");
+        let denied =
+            limit.key("a").try_take(1).await.map(|_| ()).expect_err("no local permits, and the store does not answer");
         assert_eq!(denied.reason, Reason::StoreSilent);
         cut_off(&node, &limit).await;
         assert_eq!(limit.snapshot().mode, "safe");
@@ -37,7 +38,8 @@ async fn store_down_costs_seconds_per_request() {
     }
 }
 
-/// HV-64: while it is away a share of the limit is admitted, and afterwards all of it again.
+/// HV-64: while the store does not answer, the node admits its share of the limit, and afterwards the whole limit
+/// again.
 #[tokio::test]
 async fn hv_64_safe_mode_admits_a_share_and_ends_with_the_outage() {
     let store = Store::new();
@@ -53,12 +55,12 @@ async fn hv_64_safe_mode_admits_a_share_and_ends_with_the_outage() {
     .await;
     store.be(WELL);
     until("the store is back", || limit.snapshot().mode == "pool").await;
-    limit.key("c").take(100, SOON).await.expect("half the burst, which no share ever has");
+    limit.key("c").take(100, SOON).await.expect("half the burst, which is more than any share's burst");
 }
 
 /// HV-64
 #[tokio::test]
-async fn hv_64_closed_and_open_do_as_they_say() {
+async fn hv_64_closed_refuses_and_open_admits_during_an_outage() {
     for (on_outage, mode) in [(OnOutage::Closed, "closed"), (OnOutage::Open, "open")] {
         let store = Store::new();
         let node = node(&store);
@@ -76,9 +78,9 @@ async fn hv_64_closed_and_open_do_as_they_say() {
     }
 }
 
-/// HV-64: steps that wait when the store goes are served from the share.
+/// HV-64: requests that wait when the store stops to answer are served from the share.
 #[tokio::test]
-async fn hv_69_whoever_waits_is_woken_when_the_store_goes() {
+async fn hv_69_waiters_are_woken_when_the_store_stops_to_answer() {
     let store = Store::new();
     let node = node(&store);
     let limit = node.limit("api", "1000/s");
@@ -88,13 +90,13 @@ async fn hv_69_whoever_waits_is_woken_when_the_store_goes() {
     assert_eq!(limit.snapshot().mode, "safe");
 }
 
-/// A start against a dead store: a share by what is expected, never the whole limit.
+/// A node that starts while the store is down takes a share by the expected number of nodes, never the whole limit.
 #[tokio::test]
 async fn hv_30_a_cold_start_without_a_store_takes_the_expected_share() {
     let store = Store::new();
     store.be(BROKEN);
     let node = node(&store);
-    node.limits.rejoined();
+    node.limits.forget_node_counts();
     let limit = node.limit("api", "160/s");
     cut_off(&node, &limit).await;
     // 160/s over 16 expected nodes: ten a second.
@@ -109,18 +111,22 @@ async fn hv_30_a_cold_start_without_a_store_takes_the_expected_share() {
     assert!(begun.elapsed().as_secs_f64() * 10.0 + 3.0 >= f64::from(admitted), "not faster than its share");
 }
 
-/// Whoever waits when the limits end is refused, and so is whoever comes later.
+/// A request that waits when the drawing task ends is refused, and so are later requests.
 #[tokio::test]
-async fn nobody_waits_for_limits_that_have_ended() {
+async fn requests_do_not_wait_after_the_drawing_task_has_ended() {
     let store = Store::new();
     let node = node(&store);
     let limit = node.limit("api", "1/h");
     ready_limit(&limit).await;
     let key = limit.key("warm-up");
     let mut waiting = Box::pin(key.take(1, Duration::from_secs(3600)));
-    assert!(waiting.as_mut().now_or_never().is_none(), "it is used up");
+    assert!(waiting.as_mut().now_or_never().is_none(), "the limit is used up");
     drop(node);
-    let denied = tokio::time::timeout(SOON, waiting).await.expect("it hangs").map(|_| ()).expect_err("nothing is left");
+    let denied = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("it hangs")
+        .map(|_| ())
+        .expect_err("the drawing task has ended");
     assert_eq!(denied.reason, Reason::Outage);
     let later = tokio::time::timeout(SOON, limit.key("other").take(1, Duration::from_secs(3600))).await;
     assert!(later.expect("it hangs").is_err());

@@ -1,40 +1,45 @@
-//! `honeyflow hive drain`: a node hands over what it holds and takes nothing new. It goes on living, so that it can be
-//! looked at; restarted, it takes part again.
+//! `honeyflow hive drain`: a node transfers its leases and takes no new ones. The process keeps running, so that it can
+//! be inspected; after a restart it takes leases again.
 
 use honeyflow_hive::{NodeId, contract::View};
 use serde_json::json;
 
-use super::{ask, open_all};
+use super::{open_all, request};
 use crate::{
-    cli::{Context, Done, Fault, block_on},
-    node::wish::Wish,
+    cli::{Context, Fault, Outcome, block_on},
+    node::operator_request::OperatorRequest,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// By name, or by the beginning of its id
+    /// Name of the node, or the first characters of its id
     node: String,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     block_on(async {
         let hives = open_all(&config).await?;
         let view = hives[0].view().await?;
-        let id = ask::node(&view, &arguments.node)?;
-        let done = ask::for_it(&config, &Wish::Drain { node: id }, &hives[0], |view| is_drained(view, id)).await?;
+        let id = request::find_node(&view, &arguments.node)?;
+        let done = request::send_and_wait(&config, &OperatorRequest::Drain { node: id }, &hives[0], |view| {
+            is_drained(view, id)
+        })
+        .await?;
         if !done {
-            context.output.note("it has not handed over everything in time; `honeyflow hive list` shows what it holds");
-            return Ok(Done::Negative);
+            context.output.note(
+                "the node has not transferred all its leases in time; `honeyflow hive list` shows what it still holds",
+            );
+            return Ok(Outcome::Negative);
         }
         if context.output.is_json() {
             context.output.object(&json!({ "node": arguments.node, "id": id, "drained": true }))?;
         } else {
             context
                 .output
-                .note(&format!("{} leads nothing any more; it takes part again once it is restarted", arguments.node));
+                .note(&format!("drained {}: it holds no leases and takes none until it is restarted", arguments.node));
         }
-        Ok(Done::Well)
+        Ok(Outcome::Success)
     })?
 }
 

@@ -1,11 +1,11 @@
-//! `honeyflow hive list`
+//! `honeyflow hive list`: lists the nodes with their state, leases and roles.
 
 use honeyflow_hive::{contract::View, roster};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Opened, open_all, shown};
-use crate::cli::{Context, Done, Fault, block_on, output};
+use super::{OpenHive, open_all, shown};
+use crate::cli::{Context, Fault, Outcome, block_on, output};
 
 #[derive(clap::Args)]
 pub struct Arguments {}
@@ -24,26 +24,26 @@ pub(super) struct Row {
     pub meta: Map<String, Value>,
 }
 
-pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(_: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let rows = block_on(async { rows(&open_all(&config).await?).await })??;
     print(&rows, context)?;
     if rows.is_empty() && !context.output.is_json() {
-        context.output.note("no node is here, and none has gone lately");
+        context.output.note("no node is running, and none has left recently");
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-/// A process that is a member of several hives has a row in each.
-pub(super) async fn rows(hives: &[Opened]) -> Result<Vec<Row>, honeyflow_runtime::Failure> {
+/// The nodes of all hives. A process that is a member of several hives has one row for each.
+pub(super) async fn rows(hives: &[OpenHive]) -> Result<Vec<Row>, honeyflow_runtime::Failure> {
     let mut rows = Vec::new();
     for opened in hives {
-        rows.extend(of(&opened.view().await?, &shown(opened)));
+        rows.extend(rows_of(&opened.view().await?, &shown(opened)));
     }
     Ok(rows)
 }
 
-pub(super) fn of(view: &View, hive: &str) -> Vec<Row> {
+pub(super) fn rows_of(view: &View, hive: &str) -> Vec<Row> {
     let row = |entry: roster::Entry| Row {
         id: entry.id.to_string(),
         state: entry.state,
@@ -80,6 +80,6 @@ pub(super) fn print(rows: &[Row], context: &Context) -> Result<(), Fault> {
         ]
     };
     let last = if several { "hive" } else { "" };
-    let header = ["node", "id", "state", "", "shards", "beat", "address", "roles", "version", last];
+    let header = ["node", "id", "state", "", "shards", "heartbeat", "address", "roles", "version", last];
     context.output.rows(header, rows, cells)
 }

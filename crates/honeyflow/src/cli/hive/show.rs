@@ -1,4 +1,4 @@
-//! `honeyflow hive show`
+//! `honeyflow hive show`: the queen, the number of nodes and the shards of each hive.
 
 use honeyflow_hive::{
     Reply, Request,
@@ -8,22 +8,22 @@ use honeyflow_hive::{
 use honeyflow_runtime::Failure;
 use serde::Serialize;
 
-use super::{Opened, misplaced, moment, open_all, shown};
-use crate::cli::{Context, Done, Fault, block_on, output};
+use super::{OpenHive, hive_time, misplaced, open_all, shown};
+use crate::cli::{Context, Fault, Outcome, block_on, output};
 
 #[derive(clap::Args)]
 pub struct Arguments {}
 
 #[derive(Serialize)]
-struct Shown {
+struct Summary {
     hive: String,
     queen: Option<Queen>,
-    /// As it stands in the lease, also where nobody holds it.
+    /// The epoch of the queen's lease, also while no node holds it.
     epoch: String,
     alive: u64,
     ready: u64,
     engaged: u64,
-    /// Since a queen has published a count, who may be none any more; none if nobody has.
+    /// The age of the last count that a queen published, also if that queen is gone; none if no queen has counted.
     count_age_ms: Option<u64>,
     version: u64,
     hold: Option<String>,
@@ -58,12 +58,12 @@ struct Holder {
     shards: usize,
 }
 
-pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(_: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let all = block_on(async {
         let mut all = Vec::new();
         for opened in open_all(&config).await? {
-            all.push(look(&opened).await?);
+            all.push(read_hive(&opened).await?);
         }
         Ok::<_, Failure>(all)
     })??;
@@ -77,21 +77,21 @@ pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
             print(hive, context)?;
         }
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-async fn look(opened: &Opened) -> Result<Shown, Failure> {
+async fn read_hive(opened: &OpenHive) -> Result<Summary, Failure> {
     let view = opened.view().await?;
     let counts = match opened.call(Request::Tally).await? {
         Reply::Counted { counts, .. } => counts,
         other => return Err(misplaced(&other)),
     };
-    let local_ms = moment::local_ms();
+    let local_ms = hive_time::local_ms();
     let store_ms = i64::try_from(view.head.hive_ms).unwrap_or(i64::MAX).saturating_add(HIVE_TIME_START_MS);
-    Ok(of(opened, &view, &counts, store_ms - local_ms))
+    Ok(summary(opened, &view, &counts, store_ms - local_ms))
 }
 
-fn of(opened: &Opened, view: &View, counts: &Counts, clock_offset_ms: i64) -> Shown {
+fn summary(opened: &OpenHive, view: &View, counts: &Counts, clock_offset_ms: i64) -> Summary {
     let lease = view.leases.iter().find(|lease| &*lease.name == QUEEN);
     let held = lease.filter(|lease| !lease.free);
     let name = |id| view.nodes.iter().find(|node| node.id == id).map(|node| node.name.clone());
@@ -100,7 +100,7 @@ fn of(opened: &Opened, view: &View, counts: &Counts, clock_offset_ms: i64) -> Sh
         Some(Queen {
             id: id.to_string(),
             name: name(id),
-            since: moment::text(lease.since_ms),
+            since: hive_time::format(lease.since_ms),
             since_ms_ago: view.head.hive_ms.saturating_sub(lease.since_ms),
             cause: lease.cause.clone(),
         })
@@ -115,7 +115,7 @@ fn of(opened: &Opened, view: &View, counts: &Counts, clock_offset_ms: i64) -> Sh
         });
         Shards { source: source.to_string(), all, held, by: by.collect() }
     });
-    Shown {
+    Summary {
         hive: shown(opened),
         queen,
         epoch: lease.map_or(0, |lease| lease.epoch.0).to_string(),
@@ -126,25 +126,26 @@ fn of(opened: &Opened, view: &View, counts: &Counts, clock_offset_ms: i64) -> Sh
         version: view.head.version,
         hold: view.head.hold.clone(),
         lineage: view.head.lineage.clone(),
-        time: moment::text(view.head.hive_ms),
+        time: hive_time::format(view.head.hive_ms),
         clock_offset_ms,
         shards: shards.collect(),
     }
 }
 
-/// What is shown was counted for this answer; what others go by was published by the queen, if there is one.
+/// Says how old the count is. The numbers shown were counted for this answer; the nodes use the count that the queen
+/// published, if there is a queen.
 fn counted(has_queen: bool, age_ms: Option<u64>) -> String {
     match (has_queen, age_ms.map(output::age)) {
         (true, Some(age)) => format!("counted by the queen {age} ago"),
         (true, None) => "not counted by the queen yet".to_owned(),
-        (false, Some(age)) => format!("counted now; there is no queen, the last one has counted {age} ago"),
+        (false, Some(age)) => format!("counted now; there is no queen; the last one counted {age} ago"),
         (false, None) => "counted now; there is no queen".to_owned(),
     }
 }
 
-fn print(hive: &Shown, context: &Context) -> Result<(), Fault> {
+fn print(hive: &Summary, context: &Context) -> Result<(), Fault> {
     let queen = match &hive.queen {
-        None => "nobody".to_owned(),
+        None => "none".to_owned(),
         Some(queen) => {
             let name = queen.name.as_deref().unwrap_or("?");
             let age = output::age(queen.since_ms_ago);
@@ -158,18 +159,19 @@ fn print(hive: &Shown, context: &Context) -> Result<(), Fault> {
         ("epoch", hive.epoch.clone()),
         ("nodes", format!("{} alive, {} ready, {} engaged; {counted}", hive.alive, hive.ready, hive.engaged)),
         ("version", hive.version.to_string()),
-        ("clock", format!("{}, {:+} ms against this machine", hive.time, hive.clock_offset_ms)),
+        ("clock", format!("{}, {:+} ms from this machine's clock", hive.time, hive.clock_offset_ms)),
     ];
     lines.extend(hive.lineage.iter().map(|lineage| ("store", lineage.clone())));
     if let Some(hold) = &hive.hold {
-        lines.push(("hold", format!("{hold}: nobody leads before honeyflow hive accept-restore")));
+        lines.push(("hold", format!("{hold}: no node takes a lease until honeyflow hive accept-restore")));
     }
     for shards in &hive.shards {
         let by: Vec<String> = shards.by.iter().map(|holder| format!("{} {}", holder.node, holder.shards)).collect();
         let by = if by.is_empty() { String::new() } else { format!(": {}", by.join(", ")) };
         lines.push(("shards", format!("{}, {} of {} held{by}", shards.source, shards.held, shards.all)));
     }
-    let text: String = lines.iter().map(|(what, said)| format!("{what:<8} {}\n", crate::escape::line(said))).collect();
+    let text: String =
+        lines.iter().map(|(label, value)| format!("{label:<8} {}\n", crate::escape::line(value))).collect();
     context.output.print(&text)
 }
 
@@ -178,10 +180,10 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn hv_32_nobody_is_said_to_have_counted_who_is_not_there() {
+    fn hv_32_a_missing_queen_is_not_reported_as_counting() {
         assert_eq!(counted(true, Some(5_500)), "counted by the queen 5.5 s ago");
         assert_eq!(counted(true, None), "not counted by the queen yet");
-        assert_eq!(counted(false, Some(5_500)), "counted now; there is no queen, the last one has counted 5.5 s ago");
+        assert_eq!(counted(false, Some(5_500)), "counted now; there is no queen; the last one counted 5.5 s ago");
         assert_eq!(counted(false, None), "counted now; there is no queen");
     }
 }

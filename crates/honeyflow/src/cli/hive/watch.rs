@@ -1,5 +1,5 @@
-//! `honeyflow hive watch`: who leads and how many have traffic, the table of `list`, and what has happened last, again and
-//! again. As JSON: what stands, then one object per event as it happens. Ends when it is interrupted.
+//! `honeyflow hive watch`: repeatedly prints the queen and the node counts, the table of `hive list` and the latest
+//! events. As JSON: first the state, then one object per event as it happens. Runs until it is interrupted.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use honeyflow_hive::{
 };
 use serde_json::json;
 
-use super::{Opened, list, misplaced, moment, open_all, shown};
-use crate::cli::{Context, Done, Fault, block_on};
+use super::{OpenHive, hive_time, list, misplaced, open_all, shown};
+use crate::cli::{Context, Fault, Outcome, block_on};
 
 const EVENTS_SHOWN: u32 = 10;
 const EVENTS_MAX: u32 = 1000;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How often the store is asked
+    /// How often to read the store
     #[arg(long, default_value = "1s", value_parser = every)]
     every: Duration,
-    /// End after so many looks
+    /// Exit after reading the store COUNT times
     #[arg(long, value_name = "COUNT")]
     looks: Option<u64>,
 }
@@ -30,10 +30,10 @@ fn every(text: &str) -> Result<Duration, String> {
     let least = Duration::from_millis(100);
     crate::config::units::duration(text)
         .filter(|every| *every >= least)
-        .ok_or("a duration of at least 100ms".to_owned())
+        .ok_or("expected a duration of at least 100ms".to_owned())
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     block_on(async {
         let hives = open_all(&config).await?;
@@ -42,27 +42,27 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         loop {
             if context.output.is_json() {
                 for (hive, seen) in hives.iter().zip(&mut seen) {
-                    tell(hive, seen, context).await?;
+                    print_events(hive, seen, context).await?;
                 }
             } else {
-                draw(&hives, context).await?;
+                print_screen(&hives, context).await?;
             }
             looks += 1;
             if arguments.looks.is_some_and(|most| looks >= most) {
-                return Ok(Done::Well);
+                return Ok(Outcome::Success);
             }
             tokio::time::sleep(arguments.every).await;
         }
     })?
 }
 
-async fn draw(hives: &[Opened], context: &Context) -> Result<(), Fault> {
+async fn print_screen(hives: &[OpenHive], context: &Context) -> Result<(), Fault> {
     let (mut heads, mut rows, mut lines) = (String::new(), Vec::new(), String::new());
     for hive in hives {
         let view = hive.view().await?;
         heads.push_str(&crate::escape::line(&head(hive, &view)));
         heads.push('\n');
-        rows.extend(list::of(&view, &shown(hive)));
+        rows.extend(list::rows_of(&view, &shown(hive)));
         let history = Request::History { lease: None, until_ms: None, max: EVENTS_SHOWN };
         let Reply::History(events) = hive.call(history).await? else { continue };
         for event in events.iter().rev() {
@@ -71,7 +71,7 @@ async fn draw(hives: &[Opened], context: &Context) -> Result<(), Fault> {
         }
     }
     if context.output.colours_out() {
-        // from the top left corner, the rest cleared
+        // Move the cursor to the top left corner and clear the screen.
         context.output.print("\x1b[H\x1b[2J")?;
     }
     context.output.print(&format!("{heads}\n"))?;
@@ -79,9 +79,9 @@ async fn draw(hives: &[Opened], context: &Context) -> Result<(), Fault> {
     context.output.print(&format!("\n{lines}"))
 }
 
-/// In one line: whom the hive follows, and how much of it is at work.
-fn head(hive: &Opened, view: &View) -> String {
-    let queen = queen(view).map_or_else(|| "nobody".to_owned(), |queen| queen.name);
+/// One line: the queen, her epoch, the node counts and the shards held.
+fn head(hive: &OpenHive, view: &View) -> String {
+    let queen = queen(view).map_or_else(|| "none".to_owned(), |queen| queen.name);
     let counts = &view.head.counts;
     let shards = hive.sources.iter().map(|source| {
         let (held, all) = roster::shards_held(view, source);
@@ -97,7 +97,7 @@ fn queen(view: &View) -> Option<roster::Entry> {
     roster::of(view).into_iter().find(|entry| entry.queen)
 }
 
-/// Of the queen's lease; 0 if nobody ever was.
+/// The epoch of the queen's lease; 0 if there never was a queen.
 fn epoch(view: &View) -> u64 {
     view.leases.iter().find(|lease| &*lease.name == QUEEN).map_or(0, |lease| lease.epoch.0)
 }
@@ -106,29 +106,29 @@ fn line(event: &Event) -> String {
     let node = event.node.map_or_else(String::new, |node| format!(" node {}", &node.to_string()[..8]));
     let lease = event.lease.as_deref().map_or_else(String::new, |lease| format!(" {lease}"));
     let epoch = event.epoch.map_or_else(String::new, |epoch| format!(" epoch {}", epoch.0));
-    format!("{}  {}{lease}{epoch}{node}: {}", moment::text(event.at_ms), event.kind, event.cause)
+    format!("{}  {}{lease}{epoch}{node}: {}", hive_time::format(event.at_ms), event.kind, event.cause)
 }
 
-/// First all that stands, then what has happened since.
-async fn tell(hive: &Opened, seen: &mut Option<u64>, context: &Context) -> Result<(), Fault> {
-    let asked = match *seen {
+/// Prints the whole state the first time, and after that only the events since the last call.
+async fn print_events(hive: &OpenHive, seen: &mut Option<u64>, context: &Context) -> Result<(), Fault> {
+    let request = match *seen {
         None => Request::View,
         Some(after) => Request::Events { after, max: EVENTS_MAX },
     };
-    let version = match hive.call(asked).await? {
+    let version = match hive.call(request).await? {
         Reply::View(view) => {
             let counts = &view.head.counts;
             context.output.object(&json!({
                 "hive": shown(hive), "version": view.head.version, "queen": queen(&view).map(|queen| queen.id),
                 "epoch": epoch(&view).to_string(), "alive": counts.alive, "ready": counts.ready,
                 "engaged": counts.engaged,
-                "nodes": list::of(&view, &shown(hive)),
+                "nodes": list::rows_of(&view, &shown(hive)),
             }))?;
             view.head.version
         }
         Reply::Events(events) => {
             for event in &events.events {
-                let time = moment::text(event.at_ms);
+                let time = hive_time::format(event.at_ms);
                 let epoch = event.epoch.map(|epoch| epoch.0.to_string());
                 context.output.object(&json!({
                     "hive": shown(hive), "version": event.version, "time": time, "what": event.kind, "node": event.node,

@@ -1,4 +1,5 @@
-//! `honeyflow hive why`: who held a lease when, and how it came to it, from the events that the hive keeps for a week.
+//! `honeyflow hive why`: lists the holders of a lease and why each got it, from the events that the hive keeps for a
+//! week.
 
 use honeyflow_hive::{
     NodeId, Reply, Request,
@@ -7,18 +8,18 @@ use honeyflow_hive::{
 use honeyflow_runtime::Failure;
 use serde::Serialize;
 
-use super::{Opened, misplaced, moment, open_all};
-use crate::cli::{Context, Done, Fault, block_on};
+use super::{OpenHive, hive_time, misplaced, open_all};
+use crate::cli::{Context, Fault, Outcome, block_on};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Up to this instant (2026-11-15T21:07:22Z), or so long ago (10m)
+    /// Show events up to an instant (2026-11-15T21:07:22Z), or up to a time ago (10m)
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// Which lease: queen, duty/NAME or shard/SOURCE/NUMBER
+    /// Lease to show: queen, duty/NAME or shard/SOURCE/NUMBER
     #[arg(long, value_name = "NAME", default_value = QUEEN)]
     lease: String,
-    /// How many, the newest last
+    /// Maximum number of events to show, newest last
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
@@ -35,15 +36,15 @@ struct Row {
     version: u64,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let found = block_on(async {
         let hives = open_all(&config).await?;
-        let hive = home(&hives, &arguments.lease);
+        let hive = hive_of_lease(&hives, &arguments.lease);
         let view = hive.view().await?;
         let until_ms = match &arguments.at {
             None => None,
-            Some(text) => match moment::read(text, view.head.hive_ms) {
+            Some(text) => match hive_time::parse(text, view.head.hive_ms) {
                 Some(at) => Some(at),
                 None => return Ok::<_, Failure>(None),
             },
@@ -58,11 +59,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     })??;
     let Some((events, names)) = found else {
         let help = "for example 2026-11-15T21:07:22Z, 2026-11-15, or 10m for ten minutes ago";
-        return Err(Fault::usage(format!("`{}` is no instant", arguments.at.as_deref().unwrap_or_default()), help));
+        return Err(Fault::usage(format!("`{}` is not a time", arguments.at.as_deref().unwrap_or_default()), help));
     };
     if events.is_empty() {
-        context.output.note(&format!("nothing is known of {}; `honeyflow hive show` has the shards", arguments.lease));
-        return Ok(Done::Negative);
+        context.output.note(&format!("no events of {}; `honeyflow hive show` lists the shards", arguments.lease));
+        return Ok(Outcome::Negative);
     }
     let rows: Vec<Row> = events.iter().rev().map(|event| row(event, &names)).collect();
     context.output.rows(["time", "what", "epoch", "node", "id", "cause"], &rows, |row| {
@@ -70,20 +71,20 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         let id = row.id.as_deref().map_or("–", |id| id.get(..8).unwrap_or(id)).to_owned();
         [row.time.clone(), row.what.to_string(), or(&row.epoch), or(&row.node), id, row.cause.clone()]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-/// A shard's lease is in its source's database.
-pub(super) fn home<'a>(hives: &'a [Opened], lease: &str) -> &'a Opened {
+/// The hive that holds a lease: a shard's lease is in its source's database, all others are in the first hive.
+pub(super) fn hive_of_lease<'a>(hives: &'a [OpenHive], lease: &str) -> &'a OpenHive {
     let source = lease.strip_prefix("shard/").and_then(|rest| rest.rsplit_once('/')).map(|(source, _)| source);
-    let holds = |hive: &&Opened| source.is_some_and(|source| hive.sources.iter().any(|name| **name == *source));
+    let holds = |hive: &&OpenHive| source.is_some_and(|source| hive.sources.iter().any(|name| **name == *source));
     hives.iter().find(holds).unwrap_or(&hives[0])
 }
 
 fn row(event: &Event, names: &[(NodeId, String)]) -> Row {
     let name = |id: NodeId| names.iter().find(|(known, _)| *known == id).map(|(_, name)| name.clone());
     Row {
-        time: moment::text(event.at_ms),
+        time: hive_time::format(event.at_ms),
         what: event.kind,
         lease: event.lease.as_deref().unwrap_or_default().to_owned(),
         epoch: event.epoch.map(|epoch| epoch.0.to_string()),

@@ -1,5 +1,5 @@
-//! `honeyflow limit audit NAME`: the ledger is read again and again, and the worst window shown: by what the store has
-//! issued, whatever nodes say of themselves.
+//! `honeyflow limit audit NAME`: reads the limit's ledger in the store repeatedly and shows the worst window of each
+//! key. It counts what the store has issued, not what the nodes report.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use super::stored::{Kind, Store, burst};
 use crate::{
-    cli::{Context, Done, Fault, block_on},
+    cli::{Context, Fault, Outcome, block_on},
+    codes,
     config::units,
 };
 
@@ -21,19 +22,19 @@ const SHOWN: usize = 20;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The limit, as in [limit.NAME]
+    /// Limit, as in [limit.NAME]
     limit: String,
     /// How long to watch
     #[arg(long = "for", value_name = "DURATION", default_value = "10s")]
     watched: String,
-    /// How often to look
+    /// How often to read the ledger
     #[arg(long, value_name = "DURATION", default_value = "100ms")]
     every: String,
 }
 
-/// What one key was given at the most, against what it may be.
+/// The window in which one key came closest to its limit, or exceeded it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct Worst {
+struct WorstWindow {
     key: String,
     window_ms: u64,
     issued: u64,
@@ -41,28 +42,28 @@ struct Worst {
     share: f64,
 }
 
-/// What was read, between two moments of ours.
-struct Look {
+/// One reading of the ledger. The store was read at some moment between `begun` and `ended`, by the local clock.
+struct Sample {
     begun: Duration,
     ended: Duration,
     issued_u: Vec<(u128, u64)>,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let duration = |text: &str| {
         let found = units::duration(text).filter(|time| *time >= Duration::from_millis(10));
-        found.ok_or_else(|| Fault::usage(format!("`{text}` is not a duration above 10ms"), units::DURATION_HELP))
+        found.ok_or_else(|| Fault::usage(format!("`{text}` is not a duration of at least 10ms"), units::DURATION_HELP))
     };
     let (watched, every) = (duration(&arguments.watched)?, duration(&arguments.every)?);
-    let (rule, looks) = block_on(watch(&config, &arguments.limit, watched, every))??;
+    let (rule, samples) = block_on(watch(&config, &arguments.limit, watched, every))??;
     if Kind::of(&config, &arguments.limit) == Kind::Concurrent {
-        return report(context, ["key", "window", "held", "allowed", "share"], &most_held(rule, &looks));
+        return report(context, ["key", "window", "held", "allowed", "share"], &most_held(rule, &samples));
     }
-    report(context, ["key", "window", "issued", "allowed", "share"], &worst(rule, &looks))
+    report(context, ["key", "window", "issued", "allowed", "share"], &worst(rule, &samples))
 }
 
-fn report(context: &Context, head: [&'static str; 5], worst: &[Worst]) -> Result<Done, Fault> {
+fn report(context: &Context, head: [&'static str; 5], worst: &[WorstWindow]) -> Result<Outcome, Fault> {
     context.output.rows(head, worst, |row| {
         let window = match row.window_ms {
             0 => "–".to_owned(),
@@ -72,9 +73,9 @@ fn report(context: &Context, head: [&'static str; 5], worst: &[Worst]) -> Result
         [row.key.clone(), window, row.issued.to_string(), row.allowed.to_string(), share]
     })?;
     if worst.is_empty() {
-        context.output.note("nothing was given out");
+        context.output.note("no permits were issued");
     }
-    Ok(if worst.iter().any(|row| row.issued > row.allowed) { Done::Negative } else { Done::Well })
+    Ok(if worst.iter().any(|row| row.issued > row.allowed) { Outcome::Negative } else { Outcome::Success })
 }
 
 async fn watch(
@@ -82,36 +83,40 @@ async fn watch(
     limit: &str,
     watched: Duration,
     every: Duration,
-) -> Result<(Rule, Vec<Look>), Fault> {
+) -> Result<(Rule, Vec<Sample>), Fault> {
     let store = Store::open(config).await?;
     let stored = store.read().await?;
     stored.one(config, limit)?;
     let Some(rule) = stored.limit(limit).map(|limit| limit.now.rule) else {
-        return Err(Failure::retry("not-defined", format!("no node has told `{limit}` to the store yet")).into());
+        return Err(Failure::retry(
+            codes::NOT_DEFINED,
+            format!("limit `{limit}` is not in the store yet: no node has started with it"),
+        )
+        .into());
     };
     let from = Instant::now();
-    let mut looks = Vec::new();
+    let mut samples = Vec::new();
     while from.elapsed() < watched {
         let begun = from.elapsed();
         let rows = store.buckets(limit, Kind::of(config, limit), KEYS_MAX).await?;
         let issued_u = rows.iter().map(|row| (row.key.0, row.issued_u)).collect();
-        looks.push(Look { begun, ended: from.elapsed(), issued_u });
+        samples.push(Sample { begun, ended: from.elapsed(), issued_u });
         tokio::time::sleep(every).await;
     }
-    Ok((rule, looks))
+    Ok((rule, samples))
 }
 
-/// Of each key the window that comes nearest to what is allowed, or goes beyond it. Longest possible times count: the
-/// first look may have seen the store early, the second late.
-fn worst(rule: Rule, looks: &[Look]) -> Vec<Worst> {
-    let mut all: Vec<Worst> = Vec::new();
+/// The worst window of each key: the one with the largest share of its allowance. Each window is taken at its longest
+/// possible length, because the first sample may have read the store early and the second one late.
+fn worst(rule: Rule, samples: &[Sample]) -> Vec<WorstWindow> {
+    let mut all: Vec<WorstWindow> = Vec::new();
     let issued =
-        |look: &Look, key: u128| look.issued_u.iter().find(|(of, _)| *of == key).map_or(0, |(_, issued)| *issued);
-    let Some(last) = looks.last() else { return all };
+        |sample: &Sample, key: u128| sample.issued_u.iter().find(|(of, _)| *of == key).map_or(0, |(_, issued)| *issued);
+    let Some(last) = samples.last() else { return all };
     for (key, _) in &last.issued_u {
-        let mut found: Option<Worst> = None;
-        for (at, first) in looks.iter().enumerate() {
-            for second in &looks[at + 1..] {
+        let mut found: Option<WorstWindow> = None;
+        for (at, first) in samples.iter().enumerate() {
+            for second in &samples[at + 1..] {
                 let given = issued(second, *key).saturating_sub(issued(first, *key)) / MICRO;
                 let window = second.ended.saturating_sub(first.begun);
                 let allowed = allowed(rule, window);
@@ -120,7 +125,7 @@ fn worst(rule: Rule, looks: &[Look]) -> Vec<Worst> {
                 if given > 0 && found.as_ref().is_none_or(|worst| share > worst.share) {
                     let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
                     let key = honeyflow_hive::contract::limit::Key(*key).to_string();
-                    found = Some(Worst { key, window_ms, issued: given, allowed, share });
+                    found = Some(WorstWindow { key, window_ms, issued: given, allowed, share });
                 }
             }
         }
@@ -129,10 +134,10 @@ fn worst(rule: Rule, looks: &[Look]) -> Vec<Worst> {
     worst_first(all)
 }
 
-/// Of each key the most that all nodes held at once, at any look: a window of no length.
-fn most_held(rule: Rule, looks: &[Look]) -> Vec<Worst> {
+/// The largest number of slots of each key that all nodes held at once, in any sample: a window of zero length.
+fn most_held(rule: Rule, samples: &[Sample]) -> Vec<WorstWindow> {
     let mut most: BTreeMap<u128, u64> = BTreeMap::new();
-    for (key, held_u) in looks.iter().flat_map(|look| &look.issued_u) {
+    for (key, held_u) in samples.iter().flat_map(|sample| &sample.issued_u) {
         let held = most.entry(*key).or_default();
         *held = (held_u / MICRO).max(*held);
     }
@@ -141,12 +146,12 @@ fn most_held(rule: Rule, looks: &[Look]) -> Vec<Worst> {
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let share = issued as f64 / allowed.max(1) as f64;
         let key = honeyflow_hive::contract::limit::Key(key).to_string();
-        Worst { key, window_ms: 0, issued, allowed, share }
+        WorstWindow { key, window_ms: 0, issued, allowed, share }
     });
     worst_first(rows.collect())
 }
 
-fn worst_first(mut all: Vec<Worst>) -> Vec<Worst> {
+fn worst_first(mut all: Vec<WorstWindow>) -> Vec<WorstWindow> {
     all.sort_by(|a, b| b.share.total_cmp(&a.share));
     all.truncate(SHOWN);
     all
@@ -163,30 +168,34 @@ fn allowed(rule: Rule, window: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn look(at_ms: u64, issued: u64) -> Look {
+    fn sample(at_ms: u64, issued: u64) -> Sample {
         let at = Duration::from_millis(at_ms);
-        Look { begun: at, ended: at, issued_u: vec![(7, issued * MICRO)] }
+        Sample { begun: at, ended: at, issued_u: vec![(7, issued * MICRO)] }
     }
 
     /// HV-77
     #[test]
     fn hv_77_the_worst_window_is_found_among_all() {
         let rule = Rule::rate(100, 1000, 20);
-        let calm = [look(0, 0), look(1000, 50), look(2000, 90)];
+        let calm = [sample(0, 0), sample(1000, 50), sample(2000, 90)];
         let found = worst(rule, &calm);
         assert_eq!((found[0].window_ms, found[0].issued, found[0].allowed), (1000, 50, 120));
-        let burst = [look(0, 0), look(1000, 50), look(1100, 85), look(2000, 90)];
+        let burst = [sample(0, 0), sample(1000, 50), sample(1100, 85), sample(2000, 90)];
         let found = worst(rule, &burst);
-        assert_eq!((found[0].window_ms, found[0].issued, found[0].allowed), (100, 35, 30), "too many at once");
+        assert_eq!(
+            (found[0].window_ms, found[0].issued, found[0].allowed),
+            (100, 35, 30),
+            "35 in 100 ms exceed the allowance"
+        );
         assert_eq!(worst(rule, &[]), []);
     }
 
     /// HV-68, HV-77
     #[test]
-    fn hv_77_of_so_many_at_once_the_most_that_was_held_is_found() {
-        let looks = [look(0, 1), look(100, 4), look(200, 2)];
-        let found = most_held(Rule::count(3), &looks);
+    fn hv_77_audit_of_slots_finds_the_most_held_at_once() {
+        let samples = [sample(0, 1), sample(100, 4), sample(200, 2)];
+        let found = most_held(Rule::count(3), &samples);
         assert_eq!((found[0].window_ms, found[0].issued, found[0].allowed), (0, 4, 3), "above the limit, once");
-        assert_eq!(most_held(Rule::count(3), &[look(0, 0)]), []);
+        assert_eq!(most_held(Rule::count(3), &[sample(0, 0)]), []);
     }
 }

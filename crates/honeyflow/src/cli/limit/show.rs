@@ -1,47 +1,47 @@
-//! `honeyflow limit show NAME`: what is in force, and the keys that were given most.
+//! `honeyflow limit show NAME`: the rule in force, and the keys that were issued most.
 
 use honeyflow_hive::{
     contract::limit::{BucketRow, MICRO},
-    limit::keys::{OVERFLOW, WHOLE, hash, of_slots},
+    limit::keys::{OVERFLOW, WHOLE, hash, slots_key},
 };
 use serde::Serialize;
 
-use super::stored::{Kind, Known, Store, in_words};
-use crate::cli::{Context, Done, Fault, block_on, output::age};
+use super::stored::{Kind, LimitStatus, Store, in_words};
+use crate::cli::{Context, Fault, Outcome, block_on, output::age};
 
-/// Keys are shown here and nowhere else.
+/// Number of keys shown. Keys appear in this command only, never in metrics.
 const KEYS: usize = 20;
 const KEYS_MAX: u32 = 100_000;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The limit, as in [limit.NAME]
+    /// Limit, as in [limit.NAME]
     limit: String,
-    /// Only what was given to this key; the store knows keys by their hash alone
+    /// Show only this key; the store knows keys only by their hash
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct Details {
     #[serde(flatten)]
-    known: Known,
+    status: LimitStatus,
     buckets: Vec<Bucket>,
 }
 
 #[derive(Serialize)]
 struct Bucket {
     key: String,
-    /// As of its last change: what has flowed back since is not in it.
+    /// Permits left at the bucket's last change, without those refilled since then.
     left: f64,
     unchanged_ms: u64,
-    /// Ever; of slots, those that are held.
+    /// Permits issued in total; for slots, the number held now.
     issued: u64,
-    /// Of the present second, by all nodes; the others draw from the pool.
+    /// Permits of the current second that nodes have reserved; other nodes draw from the pool.
     booked: u64,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let Arguments { limit, key } = arguments;
     let kind = Kind::of(&config, limit);
@@ -49,48 +49,50 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         let store = Store::open(&config).await?;
         Ok::<_, honeyflow_runtime::Failure>((store.read().await?, store.buckets(limit, kind, KEYS_MAX).await?))
     })??;
-    let known = stored.one(&config, limit)?;
-    let stored_as = |key: u128| if kind == Kind::Concurrent { of_slots(key) } else { key };
+    let status = stored.one(&config, limit)?;
+    let stored_as = |key: u128| if kind == Kind::Concurrent { slots_key(key) } else { key };
     let wanted = key.as_deref().map(|key| stored_as(hash(key)));
     let rows = rows.iter().filter(|row| wanted.is_none_or(|wanted| row.key.0 == wanted)).take(KEYS);
-    let buckets: Vec<Bucket> = rows.map(|row| bucket(row, stored.hive_ms, known.concurrent)).collect();
-    let shown = Shown { known, buckets };
+    let buckets: Vec<Bucket> = rows.map(|row| bucket(row, stored.hive_ms, status.concurrent)).collect();
+    let details = Details { status, buckets };
     if context.output.is_json() {
-        context.output.object(&shown)?;
-        return Ok(Done::Well);
+        context.output.object(&details)?;
+        return Ok(Outcome::Success);
     }
-    let Known { rate, burst, version, configured, set, next, .. } = &shown.known;
+    let LimitStatus { rate, burst, version, configured, set, next, .. } = &details.status;
     let mut text = match (rate, version) {
         (Some(rate), Some(version)) => format!("{limit}: {} (version {version})\n", in_words(rate, *burst)),
-        _ => format!("{limit}: no node has told it to the store yet\n"),
+        _ => format!("{limit}: not in the store yet: no node has started with it\n"),
     };
     if let Some(next) = next {
         text += &format!("next: {}, in {}\n", in_words(&next.rate, next.burst), age(next.in_ms));
     }
     match configured {
-        Some(configured) if *set => text += &format!("set by somebody; the configuration says {configured}\n"),
-        Some(_) => text += "as the configuration says\n",
+        Some(configured) if *set => {
+            text += &format!("set with `honeyflow limit set`; the configuration says {configured}\n");
+        }
+        Some(_) => text += "as configured\n",
         None => text += "not in this configuration\n",
     }
     context.output.print(&text)?;
     if kind == Kind::Concurrent {
-        context.output.rows(["key", "held", "free"], &shown.buckets, |row| {
+        context.output.rows(["key", "held", "free"], &details.buckets, |row| {
             [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left)]
         })?;
-        return Ok(Done::Well);
+        return Ok(Outcome::Success);
     }
-    context.output.rows(["key", "issued", "left", "booked", "unchanged for"], &shown.buckets, |row| {
-        let booked = if row.booked > 0 { format!("{}/s", row.booked) } else { "-".to_owned() };
-        [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left), booked, age(row.unchanged_ms)]
+    context.output.rows(["key", "issued", "left", "reserved", "unchanged for"], &details.buckets, |row| {
+        let reserved = if row.booked > 0 { format!("{}/s", row.booked) } else { "-".to_owned() };
+        [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left), reserved, age(row.unchanged_ms)]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
 fn bucket(row: &BucketRow, hive_ms: u64, concurrent: Option<u64>) -> Bucket {
-    let is = |key: u128| row.key.0 == key || row.key.0 == of_slots(key);
+    let is = |key: u128| row.key.0 == key || row.key.0 == slots_key(key);
     let key = match row {
         _ if is(WHOLE) => "(the limit as a whole)".to_owned(),
-        _ if is(OVERFLOW) => "(keys that found no room)".to_owned(),
+        _ if is(OVERFLOW) => "(keys beyond max-keys)".to_owned(),
         row => row.key.to_string(),
     };
     let (issued, booked) = (row.issued_u / MICRO, row.booked_u / MICRO);

@@ -1,4 +1,4 @@
-//! What the store has, beside what the file says.
+//! The limits as the hive's store has them, compared with the configuration file.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use honeyflow_hive::{
     contract::limit::{self as ledger, BucketRow, Definition, Rule},
     limit::{
         Terms,
-        definition::What,
-        keys::is_of_slots,
+        definition::LimitKind,
+        keys::is_slots_key,
         rate,
-        service::change::{is_told_name, told_name},
+        service::change::{declared_name, is_declared_name},
     },
 };
 use honeyflow_runtime::Failure;
@@ -18,39 +18,42 @@ use serde::Serialize;
 
 use crate::{
     cli::{Fault, no_such},
+    codes,
     config::{Config, LimitConfig},
 };
 
+/// Access to the limits in the hive's store.
 pub struct Store {
     hive: Arc<dyn HiveStore>,
 }
 
-/// All definitions, as of one moment of hive time.
-pub struct Stored {
+/// All stored limits, read at one moment of hive time.
+pub struct StoredLimits {
     pub hive_ms: u64,
     limits: Vec<ledger::Limit>,
 }
 
-/// A limit as people know it.
+/// A limit as it is shown to people.
 #[derive(Clone, Serialize)]
-pub struct Known {
+pub struct LimitStatus {
     pub limit: String,
-    /// In force; none: no node has told it to the store yet.
+    /// The rate in force; none if no node has put the limit into the store yet.
     pub rate: Option<String>,
-    /// Of a rate.
+    /// The burst of a rate.
     pub burst: Option<u64>,
-    /// So many at once, of a limit that says that.
+    /// The number of slots of a concurrency limit.
     pub concurrent: Option<u64>,
     pub version: Option<u64>,
-    /// As the file says it.
+    /// The rate in the configuration file.
     pub configured: Option<String>,
-    /// Somebody has set it to something else than it was told to be.
+    /// Whether an operator has set a rule that differs from the configured one.
     pub set: bool,
-    pub next: Option<Next>,
+    pub next: Option<PendingChange>,
 }
 
+/// A change of the limit that is not in force yet.
 #[derive(Clone, Serialize)]
-pub struct Next {
+pub struct PendingChange {
     pub rate: String,
     pub burst: Option<u64>,
     pub concurrent: Option<u64>,
@@ -58,23 +61,23 @@ pub struct Next {
     pub in_ms: u64,
 }
 
-/// What a limit counts. The store does not say it; the configuration does.
+/// What a limit counts. Only the configuration knows this; the store does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Rate,
-    /// So many at once.
+    /// Slots held at the same time.
     Concurrent,
 }
 
 impl Kind {
     pub fn of(config: &Config, limit: &str) -> Kind {
-        match config.limit(limit).map(|limit| limit.definition.what) {
-            Some(What::Slots { .. }) => Kind::Concurrent,
+        match config.limit(limit).map(|limit| limit.definition.kind) {
+            Some(LimitKind::Slots { .. }) => Kind::Concurrent,
             _ => Kind::Rate,
         }
     }
 
-    /// As people would write it.
+    /// The rule as a person would write it.
     pub fn text(self, rule: Rule) -> String {
         match self {
             Kind::Rate => rate::text(rule),
@@ -82,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// The burst of a rate, or how many at once.
+    /// Returns the burst of a rate, or the number of slots of a concurrency limit.
     pub fn split(self, rule: Rule) -> (Option<u64>, Option<u64>) {
         match self {
             Kind::Rate => (Some(burst(rule)), None),
@@ -104,19 +107,19 @@ impl Store {
         }
     }
 
-    pub async fn read(&self) -> Result<Stored, Failure> {
+    pub async fn read(&self) -> Result<StoredLimits, Failure> {
         match self.ask(ledger::Request::Limits).await? {
-            ledger::Reply::Limits { hive_ms, limits, .. } => Ok(Stored { hive_ms, limits }),
+            ledger::Reply::Limits { hive_ms, limits, .. } => Ok(StoredLimits { hive_ms, limits }),
             other => Err(misplaced(&other)),
         }
     }
 
-    /// The buckets that were given most; of a limit on how many at once, those of which most are held. What it
-    /// counted while it was of the other kind is left out.
+    /// The buckets with the most permits issued, or, for a concurrency limit, with the most slots held. Buckets from
+    /// the time when the limit was of the other kind are left out.
     pub async fn buckets(&self, limit: &str, kind: Kind, max: u32) -> Result<Vec<BucketRow>, Failure> {
         match self.ask(ledger::Request::Ledger { limit: limit.into(), max }).await? {
             ledger::Reply::Ledger(mut rows) => {
-                rows.retain(|row| is_of_slots(row.key.0) == (kind == Kind::Concurrent));
+                rows.retain(|row| is_slots_key(row.key.0) == (kind == Kind::Concurrent));
                 Ok(rows)
             }
             other => Err(misplaced(&other)),
@@ -125,29 +128,30 @@ impl Store {
 }
 
 pub fn misplaced(reply: &impl std::fmt::Debug) -> Failure {
-    Failure::fatal("misplaced-reply", format!("the hive answered another question: {reply:?}"))
+    Failure::fatal(codes::MISPLACED_REPLY, format!("the hive sent a reply that does not fit the request: {reply:?}"))
 }
 
-impl Stored {
+impl StoredLimits {
     pub fn limit(&self, name: &str) -> Option<&ledger::Limit> {
         self.limits.iter().find(|limit| *limit.name == *name)
     }
 
-    pub fn told(&self, name: &str) -> Option<Definition> {
-        self.limit(&told_name(name)).map(|limit| limit.next.unwrap_or(limit.now))
+    /// The rule that the nodes have taken from their configuration.
+    pub fn declared(&self, name: &str) -> Option<Definition> {
+        self.limit(&declared_name(name)).map(|limit| limit.next.unwrap_or(limit.now))
     }
 
-    /// What is configured or stored, by name.
-    pub fn all(&self, config: &Config) -> Vec<Known> {
-        let stored = self.limits.iter().map(|limit| &*limit.name).filter(|name| !is_told_name(name));
+    /// All limits that are configured or stored, sorted by name.
+    pub fn all(&self, config: &Config) -> Vec<LimitStatus> {
+        let stored = self.limits.iter().map(|limit| &*limit.name).filter(|name| !is_declared_name(name));
         let mut names: Vec<&str> = config.limits.iter().map(|limit| &*limit.definition.name).chain(stored).collect();
         names.sort_unstable();
         names.dedup();
-        names.into_iter().map(|name| self.known(name, Kind::of(config, name), config.limit(name))).collect()
+        names.into_iter().map(|name| self.status(name, Kind::of(config, name), config.limit(name))).collect()
     }
 
-    /// One of them, or that there is none.
-    pub fn one(&self, config: &Config, name: &str) -> Result<Known, Fault> {
+    /// Returns the limit with this name, or the error that there is none.
+    pub fn one(&self, config: &Config, name: &str) -> Result<LimitStatus, Fault> {
         let mut all = self.all(config);
         match all.iter().position(|known| known.limit == name) {
             Some(at) => Ok(all.swap_remove(at)),
@@ -155,30 +159,30 @@ impl Stored {
         }
     }
 
-    fn known(&self, name: &str, kind: Kind, configured: Option<&LimitConfig>) -> Known {
+    fn status(&self, name: &str, kind: Kind, configured: Option<&LimitConfig>) -> LimitStatus {
         let stored = self.limit(name);
         let (burst, concurrent) = stored.map_or((None, None), |limit| kind.split(limit.now.rule));
-        let told = self.told(name).map(|told| told.rule);
-        Known {
+        let declared = self.declared(name).map(|declared| declared.rule);
+        LimitStatus {
             limit: name.to_owned(),
             rate: stored.map(|limit| kind.text(limit.now.rule)),
             burst,
             concurrent,
             version: stored.map(|limit| limit.now.version),
             configured: configured
-                .and_then(|limit| Terms::of(&limit.definition).ok())
+                .and_then(|limit| Terms::from_definition(&limit.definition).ok())
                 .map(|terms| kind.text(terms.rule())),
-            set: stored.is_some_and(|limit| told.is_some_and(|told| limit.next.unwrap_or(limit.now).rule != told)),
+            set: stored.is_some_and(|limit| declared.is_some_and(|rule| limit.next.unwrap_or(limit.now).rule != rule)),
             next: stored.and_then(|limit| limit.next).map(|next| {
                 let (burst, concurrent) = kind.split(next.rule);
                 let in_ms = next.effective_ms.saturating_sub(self.hive_ms);
-                Next { rate: kind.text(next.rule), burst, concurrent, version: next.version, in_ms }
+                PendingChange { rate: kind.text(next.rule), burst, concurrent, version: next.version, in_ms }
             }),
         }
     }
 }
 
-/// With the burst, where there is one.
+/// The rate, followed by the burst if there is one.
 pub fn in_words(rate: &str, burst: Option<u64>) -> String {
     burst.map_or_else(|| rate.to_owned(), |burst| format!("{rate}, burst {burst}"))
 }

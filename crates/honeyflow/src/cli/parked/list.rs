@@ -1,19 +1,19 @@
-//! `honeyflow parked list`: page by page, so that any number of them can be listed.
+//! `honeyflow parked list`: lists parked events. It reads page by page, so that the list can have any length.
 
 use honeyflow_store::{Admin, AdminReply, admin::ParkedRow};
 use serde::Serialize;
 
 use super::Filter;
-use crate::cli::{Context, Done, Fault, block_on, open, output::brief, unexpected};
+use crate::cli::{Context, Fault, Outcome, block_on, open, output::brief, unexpected};
 
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
     filter: Filter,
-    /// Entries to show
+    /// Maximum number of events to show
     #[arg(long, short = 'n', default_value = "50", conflicts_with = "all")]
     limit: u32,
-    /// Every one
+    /// Show all events
     #[arg(long)]
     all: bool,
 }
@@ -27,7 +27,7 @@ struct Row {
 
 const PAGE: u32 = 500;
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let mut left = if arguments.all { u32::MAX } else { arguments.limit };
     for source in arguments.filter.sources(&config)? {
@@ -52,24 +52,28 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         }
     }
     if left == 0 {
-        context.output.note("there may be more: --all shows every one");
+        context.output.note("there may be more events; pass --all to show all");
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
 fn print(rows: &[Row], context: &Context) -> Result<(), Fault> {
-    context.output.rows(["source", "id", "entity", "key", "workflow", "step", "tries", "code", "error"], rows, |row| {
-        let parked = &row.parked;
-        [
-            row.source.clone(),
-            parked.id.to_string(),
-            parked.entity.clone(),
-            brief(&parked.key, 40),
-            parked.workflow.clone().unwrap_or_else(|| "all".to_owned()),
-            parked.step.clone(),
-            parked.attempts.to_string(),
-            parked.code.clone(),
-            brief(&parked.message, 80),
-        ]
-    })
+    context.output.rows(
+        ["source", "id", "entity", "key", "workflow", "step", "attempts", "code", "error"],
+        rows,
+        |row| {
+            let parked = &row.parked;
+            [
+                row.source.clone(),
+                parked.id.to_string(),
+                parked.entity.clone(),
+                brief(&parked.key, 40),
+                parked.workflow.clone().unwrap_or_else(|| "all".to_owned()),
+                parked.step.clone(),
+                parked.attempts.to_string(),
+                parked.code.clone(),
+                brief(&parked.message, 80),
+            ]
+        },
+    )
 }

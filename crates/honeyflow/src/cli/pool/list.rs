@@ -1,17 +1,17 @@
-//! `honeyflow pool list`
+//! `honeyflow pool list`: lists the connection pools of the running node.
 
 use serde_json::Value;
 
 use super::{pools, text};
-use crate::cli::{Context, Done, Fault};
+use crate::cli::{Context, Fault, Outcome};
 
-pub fn run(context: &Context) -> Result<Done, Fault> {
+pub fn run(context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
-    let Some(pools) = pools(&config, context)? else { return Ok(Done::Negative) };
+    let Some(pools) = pools(&config, context)? else { return Ok(Outcome::Negative) };
     if pools.is_empty() && !context.output.is_json() {
-        context.output.note("no sink lies in a cluster: there are no pools");
+        context.output.note("no sink uses a Cassandra cluster: the node has no pools");
     }
-    let header = ["pool", "state", "servers", "up", "open", "wanted", "under way", "waiting", "error"];
+    let header = ["pool", "state", "servers", "up", "open", "wanted", "in use", "waiting", "error"];
     context.output.rows(header, &pools, |pool| {
         let servers = pool["servers"].as_array().map_or(&[][..], Vec::as_slice);
         let up = servers.iter().filter(|server| server["state"] == "up").count();
@@ -29,10 +29,10 @@ pub fn run(context: &Context) -> Result<Done, Fault> {
             error(pool),
         ]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-/// What a person should look at first.
+/// The most important error of the pool.
 fn error(pool: &Value) -> String {
     let servers = pool["servers"].as_array().into_iter().flatten().filter(|server| server["state"] != "up");
     let of_servers = servers.map(|server| &server["last_error"]);

@@ -1,30 +1,30 @@
-//! `honeyflow pool show NAME`
+//! `honeyflow pool show NAME`: shows one pool of the running node with its servers.
 
-use super::{known, pools, text};
-use crate::cli::{Context, Done, Fault, output::brief};
+use super::{check_cluster, pools, text};
+use crate::cli::{Context, Fault, Outcome, output::brief};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The cluster, as in [cassandra.NAME]
+    /// Cluster, as in [cassandra.NAME]
     name: String,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
-    known(&config, &arguments.name)?;
-    let Some(pools) = pools(&config, context)? else { return Ok(Done::Negative) };
+    check_cluster(&config, &arguments.name)?;
+    let Some(pools) = pools(&config, context)? else { return Ok(Outcome::Negative) };
     let Some(pool) = pools.iter().find(|pool| pool["name"] == *arguments.name) else {
-        context.output.note("no sink lies in this cluster: the node has no pool for it");
-        return Ok(Done::Negative);
+        context.output.note("no sink uses this cluster: the node has no pool for it");
+        return Ok(Outcome::Negative);
     };
     let output = &context.output;
     if output.is_json() {
         output.object(pool)?;
-        return Ok(Done::Well);
+        return Ok(Outcome::Success);
     }
     let of = |key: &str| text(&pool[key]);
     output.print(&format!(
-        "{}: {}; {} of {} connections, {} under way\n",
+        "{}: {}; {} of {} connections, {} in use\n",
         of("name"),
         of("state"),
         of("open"),
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         output.note(remark);
     }
     let servers = pool["servers"].as_array().cloned().unwrap_or_default();
-    let header = ["server", "state", "datacentre", "open", "under way", "latency", "share", "last error"];
+    let header = ["server", "state", "datacentre", "open", "in use", "latency", "share", "last error"];
     output.rows(header, &servers, |server| {
         let latency = server["latency_us"].as_f64().unwrap_or(0.0) / 1000.0;
         [
@@ -59,6 +59,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         .filter(|(_, count)| count.as_u64() != Some(0))
         .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
         .collect();
-    output.print(&format!("counted: {}\n", counted.join(", ")))?;
-    Ok(Done::Well)
+    output.print(&format!("counters: {}\n", counted.join(", ")))?;
+    Ok(Outcome::Success)
 }

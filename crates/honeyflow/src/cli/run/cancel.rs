@@ -1,26 +1,29 @@
-//! `honeyflow run cancel`: a row that the owner of the run looks at and carries out.
+//! `honeyflow run cancel`: stores the request as a row; the node that owns the run reads the row and cancels the run.
 
 use honeyflow_store::Admin;
 
 use crate::{
-    cli::{Context, Done, Fault, block_on, confirm, no_such, open},
+    cli::{Context, Fault, Outcome, block_on, confirm, no_such, open},
     node::cancel::{ASKED, ASKED_TO_DROP, CANCEL},
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Workflow, as in [workflow.NAME]
     workflow: String,
+    /// Entity, as in [entity.NAME]
     entity: String,
+    /// Key of the run, as `run list` shows it
     key: String,
-    /// Do not park the event: its change is not worked on
+    /// Drop the event instead of parking it; its change is not processed
     #[arg(long)]
     drop: bool,
-    /// Do not ask before dropping
+    /// Do not ask for confirmation before dropping
     #[arg(long, short)]
     yes: bool,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let names = || config.workflows.iter().map(|workflow| &*workflow.name);
     let workflow = config.workflows.iter().find(|workflow| *workflow.name == *arguments.workflow);
@@ -29,9 +32,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let entities = || workflow.on.iter().map(|on| &*on.entity);
     let on = on.ok_or_else(|| no_such("entity", &arguments.entity, entities()))?;
     let source = config.source(&on.source).ok_or_else(|| no_such("source", &on.source, std::iter::empty()))?;
-    let question = "Drop its event for good? Its change will not be worked on.";
+    let question = "Drop the event permanently? Its change will not be processed.";
     if arguments.drop && !arguments.yes && !confirm(question, context)? {
-        return Ok(Done::Negative);
+        return Ok(Outcome::Negative);
     }
     let name = format!("{}/{}/{}", arguments.workflow, arguments.entity, arguments.key);
     let (state, then) = if arguments.drop {
@@ -39,8 +42,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     } else {
         (ASKED, "then `honeyflow parked list` shows the event")
     };
-    let ask = Admin::PutTask { noun: CANCEL.to_owned(), name, state: state.to_owned() };
-    block_on(async { open(&config, source).await?.admin(ask).await })??;
-    context.output.note(&format!("asked for; the node carries it out within seconds, {then}"));
-    Ok(Done::Well)
+    let request = Admin::PutTask { noun: CANCEL.to_owned(), name, state: state.to_owned() };
+    block_on(async { open(&config, source).await?.admin(request).await })??;
+    context.output.note(&format!("requested; the node cancels the run within seconds, {then}"));
+    Ok(Outcome::Success)
 }

@@ -1,17 +1,17 @@
-//! `honeyflow run list`
+//! `honeyflow run list`: lists the open runs of the running node, then the last ended runs of each store.
 
 use honeyflow_store::{Admin, AdminReply};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    cli::{Context, Done, Fault, ask, block_on, open},
+    cli::{Context, Fault, Outcome, block_on, node_client, open},
     config::Config,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Runs to show
+    /// Maximum number of runs to show
     #[arg(long, short = 'n', default_value = "20")]
     limit: u32,
 }
@@ -25,7 +25,7 @@ struct Row {
     detail: String,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let mut rows = open_runs(&config, &format!("/v1/runs?limit={}", arguments.limit))?;
     for source in &config.sources {
@@ -33,19 +33,19 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         if block_on(database.installed())??.is_none() {
             continue;
         }
-        let asked = block_on(database.admin(Admin::History { limit: arguments.limit }))??;
-        if let AdminReply::History(ended) = asked {
+        let history = block_on(database.admin(Admin::History { limit: arguments.limit }))??;
+        if let AdminReply::History(ended) = history {
             rows.extend(ended.iter().map(ended_run));
         }
     }
     context.output.rows(["state", "workflow", "entity", "key", "detail"], &rows, |row| {
         [row.state.clone(), row.workflow.clone(), row.entity.clone(), row.key.clone(), row.detail.clone()]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
 fn open_runs(config: &Config, path: &str) -> Result<Vec<Row>, Fault> {
-    let answer = ask::node(config, path)?.unwrap_or_default();
+    let answer = node_client::get(config, path)?.unwrap_or_default();
     let runs = answer["runs"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let row = |run: &Value| Row {

@@ -1,35 +1,38 @@
-//! `honeyflow run replay`: a parked key becomes an event again, with all its tries. What was kept is used, by the version
-//! that it began with; without anything kept it begins by the newest.
+//! `honeyflow run replay`: queues a parked key again, with all its attempts. A run that has checkpoints continues from
+//! them, under the definition version with which it began; a run without checkpoints begins with the newest version.
 
 use honeyflow_event::Name;
 use honeyflow_store::{
     Admin, AdminReply,
-    admin::{Again, ParkedFilter, ParkedRow},
+    admin::{ParkedFilter, ParkedRow, RetryMode},
 };
 use serde_json::Value;
 
 use crate::{
-    cli::{Context, Done, Fault, block_on, no_such, open, unexpected, workflow::stored},
+    cli::{Context, Fault, Outcome, block_on, no_such, open, unexpected, workflow::stored},
     node::versions,
     registry::Database,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Workflow, as in [workflow.NAME]
     workflow: String,
+    /// Entity, as in [entity.NAME]
     entity: String,
+    /// Key, as `parked list` shows it
     key: String,
-    /// Run this step and all that need it again, whatever was kept of them
+    /// Run this step and all steps that depend on it again, even if they have checkpoints
     #[arg(long, value_name = "STEP", conflicts_with = "newest")]
     from: Option<String>,
-    /// Begin anew by what is configured now; nothing that was kept is used
+    /// Start again with the configured version and without checkpoints
     #[arg(long)]
     newest: bool,
 }
 
 const ROWS_MAX: u32 = 10_000;
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let filter = ParkedFilter {
         workflow: Some(arguments.workflow.as_str().into()),
@@ -42,32 +45,35 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         let database = block_on(open(&config, source))??;
         replayed += match &arguments.from {
             Some(from) => from_step(&database, &arguments.workflow, from, &filter)?,
-            None if arguments.newest => retry(&database, filter.clone(), Again::Anew)?,
-            None => retry(&database, filter.clone(), Again::GoOn)?,
+            None if arguments.newest => retry(&database, filter.clone(), RetryMode::FromStart)?,
+            None => retry(&database, filter.clone(), RetryMode::Continue)?,
         };
     }
     if replayed == 0 {
-        context.output.note("nothing of this key is parked for this workflow; `honeyflow parked list` shows what is");
-        return Ok(Done::Negative);
+        context
+            .output
+            .note("no event of this key is parked for this workflow; `honeyflow parked list` lists the parked events");
+        return Ok(Outcome::Negative);
     }
     context.output.note(&format!("{replayed} replayed"));
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-fn retry(database: &Database, filter: ParkedFilter, again: Again) -> Result<u64, Fault> {
-    match block_on(database.admin(Admin::RetryParked { filter, again }))?? {
+fn retry(database: &Database, filter: ParkedFilter, again: RetryMode) -> Result<u64, Fault> {
+    match block_on(database.admin(Admin::RetryParked { filter, mode: again }))?? {
         AdminReply::Count(count) => Ok(count),
         other => Err(unexpected(&other).into()),
     }
 }
 
-/// What needs what is said by the version of each.
+/// Replays each parked event from a step on. The dependencies between steps are those of the event's definition
+/// version.
 fn from_step(database: &Database, workflow: &str, from: &str, filter: &ParkedFilter) -> Result<u64, Fault> {
     let parked = block_on(database.admin(Admin::Parked { filter: filter.clone(), after: 0, limit: ROWS_MAX }))??;
     let AdminReply::Parked(rows) = parked else { return Err(unexpected(&parked).into()) };
     let versions = block_on(versions::stored(database, workflow))??;
     let again = rows.iter().map(|ParkedRow { id, version, .. }| {
-        // It was set aside before any run began.
+        // The event was parked before a run began, so there is nothing to repeat.
         if *version == 0 {
             return Ok((*id, Vec::new()));
         }
@@ -76,17 +82,17 @@ fn from_step(database: &Database, workflow: &str, from: &str, filter: &ParkedFil
         let again = with_dependents(&definition, from).map_err(|steps| no_such("step", from, steps.into_iter()))?;
         Ok((*id, again))
     });
-    // All are looked at before the first is touched.
+    // Check all events before changing the first one.
     let again: Vec<(i64, Vec<Name>)> = again.collect::<Result<_, Fault>>()?;
     let mut replayed = 0;
     for (id, steps) in again {
         let one = ParkedFilter { id: Some(id), ..filter.clone() };
-        replayed += retry(database, one, Again::Without(steps))?;
+        replayed += retry(database, one, RetryMode::Without(steps))?;
     }
     Ok(replayed)
 }
 
-/// The step and all that need it, directly or not; else the steps that there are.
+/// The step and all steps that depend on it, directly or indirectly. If there is no such step: the names of all steps.
 fn with_dependents<'d>(definition: &'d Value, from: &str) -> Result<Vec<Name>, Vec<&'d str>> {
     let steps: Vec<(&str, &Value)> =
         definition["step"].as_object().into_iter().flatten().map(|(name, step)| (name.as_str(), step)).collect();

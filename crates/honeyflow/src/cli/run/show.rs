@@ -1,26 +1,26 @@
-//! `honeyflow run show`
+//! `honeyflow run show`: shows the open runs of one key, as the running node reports them.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
 use crate::{
-    cli::{Context, Done, Fault, ask},
+    cli::{Context, Fault, Outcome, node_client},
     escape,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The key, as `run list` shows it
+    /// Key, as `run list` shows it
     key: String,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
-    let path = format!("/v1/runs?limit=100&key={}", ask::encode(&arguments.key));
-    let Some(answer) = ask::node(&config, &path)? else {
-        context.output.note("no node runs on this data folder: nothing is open");
-        return Ok(Done::Negative);
+    let path = format!("/v1/runs?limit=100&key={}", node_client::encode(&arguments.key));
+    let Some(answer) = node_client::get(&config, &path)? else {
+        context.output.note("no node runs on this data folder: there are no open runs");
+        return Ok(Outcome::Negative);
     };
     let runs = answer["runs"].as_array().cloned().unwrap_or_default();
     if context.output.is_json() {
@@ -33,10 +33,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         }
     }
     if runs.is_empty() {
-        context.output.note("no run of this key is open; `honeyflow explain` tells what is stored about it");
-        return Ok(Done::Negative);
+        context.output.note("this key has no open run; `honeyflow explain` shows what is stored about it");
+        return Ok(Outcome::Negative);
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
 fn text(run: &Value) -> String {

@@ -1,11 +1,11 @@
-//! `honeyflow source list`
+//! `honeyflow source list`: lists the sources with their state and the number of waiting and parked events.
 
 use honeyflow_store::{Admin, AdminReply};
 use serde::Serialize;
 
 use crate::{
-    cli::{Context, Done, Fault, block_on, open},
-    node::hold,
+    cli::{Context, Fault, Outcome, block_on, open},
+    node::delete_guard,
 };
 
 #[derive(clap::Args)]
@@ -21,8 +21,8 @@ struct Row {
     parked: Option<u64>,
 }
 
-/// A source that cannot be reached is listed too, with the reason.
-pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
+/// Lists all sources. A source that cannot be reached is listed with the reason.
+pub fn run(_: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let mut rows = Vec::new();
     for source in &config.sources {
@@ -39,7 +39,7 @@ pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
             if database.installed().await?.is_none() {
                 return Ok(None);
             }
-            let held = hold::held(&database.store).await?;
+            let held = delete_guard::held_entities(&database.store).await?;
             database.admin(Admin::Lag).await.map(|lag| Some((lag, held)))
         })?;
         match found {
@@ -65,5 +65,5 @@ pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
             number(row.parked),
         ]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }

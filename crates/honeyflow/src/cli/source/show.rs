@@ -1,17 +1,17 @@
-//! `honeyflow source show`: what is captured, for which entities, and whether the triggers are as they should be.
+//! `honeyflow source show`: shows the captured tables of a source and whether their triggers are up to date.
 
 use honeyflow_store::{CaptureTable, Columns};
 use serde::Serialize;
 
-use super::install::wanted;
+use super::install::wanted_tables;
 use crate::{
-    cli::{Context, Done, Fault, block_on, open},
+    cli::{Context, Fault, Outcome, block_on, open},
     escape,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The source, as in [source.NAME]; may be left out where there is only one
+    /// Source, as in [source.NAME]; optional if there is only one
     source: Option<String>,
 }
 
@@ -24,11 +24,11 @@ struct Row {
     triggers: String,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let loaded = context.load()?;
-    let (config, source) = super::install::chosen(&loaded, arguments.source.as_deref())?;
+    let (config, source) = super::install::select_source(&loaded, arguments.source.as_deref())?;
     let database = block_on(open(config, source))??;
-    let wanted = wanted(&loaded, config, source, &database)?;
+    let wanted = wanted_tables(&loaded, config, source, &database)?;
     let installed = block_on(database.installed())??;
     let drifts = match installed {
         Some(_) => block_on(database.drift(wanted.clone()))??.drifts,
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         [&row.table, &row.key.join(", "), &row.columns.join(", "), &row.carried.join(", "), &row.triggers]
             .map(|cell| escape::line(cell).into_owned())
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
 fn row(table: &CaptureTable, triggers: String) -> Row {

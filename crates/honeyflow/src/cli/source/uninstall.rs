@@ -1,39 +1,41 @@
-//! `honeyflow source uninstall`: removes triggers and tables of ours. Refused while events wait: they would be lost.
+//! `honeyflow source uninstall`: removes the triggers and tables of Honeyflow. It refuses while events wait, because
+//! they would be lost.
 
-use crate::cli::{Context, Done, Fault, block_on, confirm, open};
+use crate::cli::{Context, Fault, Outcome, block_on, confirm, open};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The source, as in [source.NAME]; may be left out where there is only one
+    /// Source, as in [source.NAME]; optional if there is only one
     source: Option<String>,
-    /// Print what would be removed and change nothing
+    /// Print the SQL statements without running them
     #[arg(long)]
     print: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Also where events or parked entries are left, which are lost then
+    /// Uninstall even if waiting or parked events are lost
     #[arg(long)]
     force: bool,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let loaded = context.load()?;
-    let (config, source) = super::install::chosen(&loaded, arguments.source.as_deref())?;
+    let (config, source) = super::install::select_source(&loaded, arguments.source.as_deref())?;
     let database = block_on(open(config, source))??;
     if arguments.print {
         context.output.print(&block_on(database.uninstall_plan())??)?;
-        return Ok(Done::Well);
+        return Ok(Outcome::Success);
     }
     if block_on(database.installed())??.is_none() {
-        context.output.note(&format!("nothing is installed in `{}`", source.name));
-        return Ok(Done::Well);
+        context.output.note(&format!("source `{}` is not installed", source.name));
+        return Ok(Outcome::Success);
     }
-    let question = format!("In {}: remove the tables honeyflow_* and hive_*, and our triggers.", database.place());
+    let question =
+        format!("In {}: remove the tables honeyflow_* and hive_*, and the triggers of Honeyflow.", database.place());
     if !arguments.yes && !confirm(&question, context)? {
-        return Ok(Done::Negative);
+        return Ok(Outcome::Negative);
     }
     block_on(database.uninstall(arguments.force))??;
     context.output.note(&format!("{}: removed", source.name));
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }

@@ -1,10 +1,10 @@
-//! `honeyflow workflow list`
+//! `honeyflow workflow list`: lists the workflows with version, entities, steps and pauses.
 
 use honeyflow_store::{Admin, AdminReply};
 use serde::Serialize;
 
 use super::stored;
-use crate::cli::{Context, Done, Fault, block_on, open};
+use crate::cli::{Context, Fault, Outcome, block_on, open};
 
 #[derive(clap::Args)]
 pub struct Arguments {}
@@ -12,21 +12,21 @@ pub struct Arguments {}
 #[derive(Serialize)]
 struct Row {
     workflow: String,
-    /// None: no node has worked by it yet, or its source cannot be asked.
+    /// None if no node has used this definition yet, or its source cannot be read.
     version: Option<u32>,
     on: Vec<String>,
     steps: Vec<String>,
-    /// Why it is paused; none: it is not, or its source cannot be asked.
+    /// Why the workflow is paused; none if it is not paused, or its source cannot be read.
     paused: Option<String>,
 }
 
-pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(_: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     let mut paused = Vec::new();
     for source in &config.sources {
-        // the list is worth having without the database, too
-        let asked = block_on(async { open(&config, source).await?.admin(Admin::Paused).await })?;
-        if let Ok(AdminReply::Paused(found)) = asked {
+        // The list is useful even if the database cannot be read.
+        let reply = block_on(async { open(&config, source).await?.admin(Admin::Paused).await })?;
+        if let Ok(AdminReply::Paused(found)) = reply {
             paused.extend(found.into_iter().filter(|pause| pause.noun == "workflow"));
         }
     }
@@ -49,5 +49,5 @@ pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
         let paused = row.paused.clone().unwrap_or_else(none);
         [row.workflow.clone(), version, row.on.join(", "), row.steps.join(", "), paused]
     })?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }

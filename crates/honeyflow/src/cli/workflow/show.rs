@@ -1,12 +1,12 @@
-//! `honeyflow workflow show`: the definition, and its graph drawn as text: needs before what needs them; a version as it
-//! is stored; the difference of two.
+//! `honeyflow workflow show`: draws the graph of a workflow as text, each step after the steps that it needs; or prints
+//! a stored version; or the difference between two versions.
 
 use honeyflow_workflow::{Edge, Graph, compile, definition::write};
 use serde_json::json;
 
-use super::stored::{self, Between};
+use super::stored::{self, VersionRange};
 use crate::{
-    cli::{Context, Done, Fault, block_on, no_such},
+    cli::{Context, Fault, Outcome, block_on, no_such},
     config::Config,
     escape, registry,
 };
@@ -14,17 +14,17 @@ use crate::{
 #[derive(clap::Args)]
 #[command(disable_version_flag = true)]
 pub struct Arguments {
-    /// The workflow, as in [workflow.NAME]
+    /// Workflow, as in [workflow.NAME]
     workflow: String,
-    /// The definition of this version, as TOML
+    /// Show the definition of this version, as TOML
     #[arg(long, value_name = "N", conflicts_with = "diff")]
     version: Option<u32>,
-    /// What has changed from one version to another; `3..` compares with the configuration
+    /// Show the changes from one version to another; `3..` compares with the configuration
     #[arg(long, value_name = "FROM..TO")]
-    diff: Option<Between>,
+    diff: Option<VersionRange>,
 }
 
-pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
     if let Some(between) = arguments.diff {
         return diff(&arguments.workflow, between, &config, context);
@@ -40,20 +40,20 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         .ok_or_else(|| no_such("workflow", &arguments.workflow, names()))?;
     if context.output.is_json() {
         context.output.object(&write(workflow))?;
-        return Ok(Done::Well);
+        return Ok(Outcome::Success);
     }
-    // the configuration has been checked, so that it compiles
+    // The configuration has been checked, so the workflow compiles.
     let Ok(graph) = compile(workflow, 0, &registry::kinds()) else {
-        return Err(Fault::usage("the workflow cannot be drawn", "honeyflow check"));
+        return Err(Fault::usage("the workflow cannot be drawn", "run `honeyflow check`"));
     };
-    // the drawing is worth having without the database, too
+    // The drawing is useful even if the database cannot be read.
     let versions = block_on(stored::versions(&config, &workflow.name))?.unwrap_or_default();
     let version = stored::version_of(workflow, &versions);
     context.output.print(&escape::lines(&draw(&graph, version)))?;
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-fn version_of(workflow: &str, version: u32, config: &Config, context: &Context) -> Result<Done, Fault> {
+fn version_of(workflow: &str, version: u32, config: &Config, context: &Context) -> Result<Outcome, Fault> {
     let versions = block_on(stored::versions(config, workflow))??;
     let found = stored::find(workflow, version, &versions)?;
     if context.output.is_json() {
@@ -64,27 +64,27 @@ fn version_of(workflow: &str, version: u32, config: &Config, context: &Context) 
     } else {
         context.output.print(&escape::lines(&stored::toml(workflow, &found.content)))?;
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
-fn diff(workflow: &str, between: Between, config: &Config, context: &Context) -> Result<Done, Fault> {
+fn diff(workflow: &str, between: VersionRange, config: &Config, context: &Context) -> Result<Outcome, Fault> {
     let versions = block_on(stored::versions(config, workflow))??;
-    let (from, to) = stored::both(workflow, between, config, &versions)?;
+    let (from, to) = stored::both_sides(workflow, between, config, &versions)?;
     let text = stored::diff(workflow, &from, &to);
     if context.output.is_json() {
         context
             .output
             .object(&json!({ "workflow": workflow, "from": between.from, "to": between.to, "diff": text }))?;
     } else if text.is_empty() {
-        context.output.note("they are equal");
+        context.output.note("the versions are equal");
     } else {
         context.output.print(&escape::lines(&text))?;
     }
-    Ok(Done::Well)
+    Ok(Outcome::Success)
 }
 
 fn draw(graph: &Graph, version: Option<u32>) -> String {
-    let version = version.map_or_else(|| "not yet at work".to_owned(), |version| format!("version {version}"));
+    let version = version.map_or_else(|| "not yet in use".to_owned(), |version| format!("version {version}"));
     let mut text = format!("{}  {version}  {:016x}\n", graph.name, graph.hash);
     for on in &graph.on {
         text.push_str(&format!("  ◇ {}.{}\n", on.source, on.entity));
@@ -111,7 +111,7 @@ fn draw(graph: &Graph, version: Option<u32>) -> String {
     text
 }
 
-/// Steps on the longest way to it.
+/// The number of steps on the longest path to the step.
 fn depth(graph: &Graph, step: honeyflow_workflow::StepId) -> usize {
     let mut depths = vec![0; graph.steps.len()];
     for at in graph.topological() {

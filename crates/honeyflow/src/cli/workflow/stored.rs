@@ -1,4 +1,4 @@
-//! Versions of a workflow as a store keeps them: found, written as TOML, compared.
+//! The definition versions of a workflow in a store: finds them, prints them as TOML and compares them.
 
 use std::str::FromStr;
 
@@ -12,33 +12,33 @@ use crate::{
     node,
 };
 
-/// `3..4`, or `3..` for what is configured.
+/// A range of versions to compare: `3..4`, or `3..` to compare with the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Between {
+pub struct VersionRange {
     pub from: u32,
     pub to: Option<u32>,
 }
 
-impl FromStr for Between {
+impl FromStr for VersionRange {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Between, String> {
-        let bad = || "two numbers are needed, as in 3..4".to_owned();
+    fn from_str(text: &str) -> Result<VersionRange, String> {
+        let bad = || "expected two version numbers, such as 3..4".to_owned();
         let (from, to) = text.split_once("..").ok_or_else(bad)?;
         let number = |text: &str| text.parse().map_err(|_| bad());
-        Ok(Between { from: number(from)?, to: if to.is_empty() { None } else { Some(number(to)?) } })
+        Ok(VersionRange { from: number(from)?, to: if to.is_empty() { None } else { Some(number(to)?) } })
     }
 }
 
-/// What is compared: a name for it, and its canonical content.
+/// One side of a comparison: its name and its canonical content.
 #[derive(Debug)]
 pub struct Side {
     pub name: String,
     pub content: String,
 }
 
-/// Each source counts for itself: those that begin the workflow are asked first, then, for one that is not configured
-/// any more, all others.
+/// The stored versions of a workflow. Each source numbers versions itself: the sources that start the workflow are read
+/// first, then, for a workflow that is no longer configured, all others.
 pub async fn versions(config: &Config, workflow: &str) -> Result<Vec<Definition>, Failure> {
     let configured = config.workflows.iter().find(|known| &*known.name == workflow);
     let begins = |name: &str| configured.is_some_and(|workflow| workflow.on.iter().any(|on| &*on.source == name));
@@ -53,7 +53,7 @@ pub async fn versions(config: &Config, workflow: &str) -> Result<Vec<Definition>
     Ok(Vec::new())
 }
 
-/// The number of what is configured.
+/// The version number of the configured definition.
 pub fn version_of(workflow: &workflow::Definition, stored: &[Definition]) -> Option<u32> {
     let content = definition::text(workflow);
     stored.iter().rev().find(|known| known.content == content).map(|known| known.version)
@@ -63,15 +63,20 @@ pub fn find<'a>(workflow: &str, version: u32, stored: &'a [Definition]) -> Resul
     stored.iter().find(|known| known.version == version).ok_or_else(|| {
         let numbers: Vec<String> = stored.iter().map(|known| known.version.to_string()).collect();
         let help = if numbers.is_empty() {
-            "no node has worked by it yet: versions are stored by `honeyflow start`".to_owned()
+            "no node has used the workflow yet: `honeyflow start` stores its versions".to_owned()
         } else {
-            format!("there is {}", numbers.join(", "))
+            format!("stored versions: {}", numbers.join(", "))
         };
         Fault::usage(format!("workflow `{workflow}` has no version {version}"), help)
     })
 }
 
-pub fn both(workflow: &str, between: Between, config: &Config, stored: &[Definition]) -> Result<(Side, Side), Fault> {
+pub fn both_sides(
+    workflow: &str,
+    between: VersionRange,
+    config: &Config,
+    stored: &[Definition],
+) -> Result<(Side, Side), Fault> {
     let side = |version: u32| -> Result<Side, Fault> {
         let found = find(workflow, version, stored)?;
         Ok(Side { name: format!("{workflow} version {version}"), content: found.content.clone() })
@@ -88,14 +93,14 @@ pub fn both(workflow: &str, between: Between, config: &Config, stored: &[Definit
     Ok((side(between.from)?, to))
 }
 
-/// As it would stand in the configuration.
+/// The definition as TOML, as it would be written in the configuration.
 pub fn toml(workflow: &str, content: &str) -> String {
     let value: serde_json::Value = serde_json::from_str(content).unwrap_or_default();
     let whole = serde_json::json!({ "workflow": { workflow: value } });
     toml::to_string_pretty(&whole).unwrap_or_else(|_| content.to_owned())
 }
 
-/// Empty if they are equal.
+/// The unified diff of the two definitions; empty if they are equal.
 pub fn diff(workflow: &str, from: &Side, to: &Side) -> String {
     let (old, new) = (toml(workflow, &from.content), toml(workflow, &to.content));
     if old == new {
@@ -151,10 +156,10 @@ mod tests {
 
     #[test]
     fn versions_to_compare_are_two_numbers() {
-        assert_eq!("3..4".parse(), Ok(Between { from: 3, to: Some(4) }));
-        assert_eq!("3..".parse(), Ok(Between { from: 3, to: None }));
+        assert_eq!("3..4".parse(), Ok(VersionRange { from: 3, to: Some(4) }));
+        assert_eq!("3..".parse(), Ok(VersionRange { from: 3, to: None }));
         for bad in ["", "3", "3..x", "..4", "3...4", "-1..2"] {
-            assert!(bad.parse::<Between>().is_err(), "{bad}");
+            assert!(bad.parse::<VersionRange>().is_err(), "{bad}");
         }
     }
 }

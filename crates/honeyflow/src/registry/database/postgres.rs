@@ -1,23 +1,25 @@
-//! A source's database on a PostgreSQL server. Nothing captures changes there: whoever changes rows writes the event in
-//! the same transaction, which is one plain INSERT.
+//! The database of a source on a PostgreSQL server. There are no triggers: the application writes the event itself,
+//! with one INSERT in the transaction that changes the row.
 
 use honeyflow_runtime::Failure;
 use honeyflow_store::{Catalogue, KeyColumn, KeyType, catalogue::Table};
 use honeyflow_store_postgres::{Options, PostgresStore, grants, schema};
 
+use crate::codes;
+
 #[derive(Clone)]
 pub struct PostgresDatabase {
     pub store: PostgresStore,
-    /// Server and database; nothing secret.
+    /// Server and database, without secrets.
     pub place: String,
     shards: u16,
 }
 
 impl PostgresDatabase {
     pub async fn at(url: &str, name: &str, shards: u16) -> Result<PostgresDatabase, Failure> {
-        let said = |failure: Failure| Failure { message: format!("{name}: {}", failure.message), ..failure };
-        let options = Options { shards, ..Options::new(url, name).map_err(said)? };
-        let store = PostgresStore::open(options).await.map_err(said)?;
+        let named = |failure: Failure| Failure { message: format!("{name}: {}", failure.message), ..failure };
+        let options = Options { shards, ..Options::new(url, name).map_err(named)? };
+        let store = PostgresStore::open(options).await.map_err(named)?;
         Ok(PostgresDatabase { store, place: crate::registry::hive::without_user("postgres", 5432, url), shards })
     }
 
@@ -25,10 +27,10 @@ impl PostgresDatabase {
         self.store.catalogue().await
     }
 
-    /// The statements of an installation, for whoever runs them by hand, and what a role needs that did not.
+    /// The statements of an installation, for an operator who runs them by hand, and the grants for other roles.
     pub fn plan(&self) -> String {
         let tables = schema::ddl(self.shards);
-        let note = "-- what the node's role needs, if another one makes the tables; then what an application needs that \
+        let note = "-- grants for the node's role, if another role creates the tables; then grants for an application that \
                     writes events itself";
         let (node, application) = (grants::for_honeyflow("honeyflow", &[]), grants::for_application("application"));
         let commented = format!("{node}{application}").lines().map(|line| format!("-- {line}\n")).collect::<String>();
@@ -36,18 +38,18 @@ impl PostgresDatabase {
     }
 }
 
-/// By its declared type, which PostgreSQL holds every row to.
+/// The type of a key column, from its declared type, which PostgreSQL enforces.
 pub fn key(table: &Table, column: &str) -> Result<KeyColumn, Failure> {
     let refused = |why: String| {
-        let said = format!("`{}.{column}` cannot be a key: {why}; name another key", table.name);
-        Failure::fatal("key-type", said)
+        let message = format!("`{}.{column}` cannot be a key: {why}; use another key", table.name);
+        Failure::fatal(codes::KEY_TYPE, message)
     };
     let Some(found) = table.column(column) else { return Err(refused("there is no such column".to_owned())) };
     let kind = match found.declared_type.as_str() {
         "smallint" | "integer" | "bigint" => KeyType::Integer,
         "bytea" => KeyType::Blob,
         text if text == "text" || text.starts_with("character") || text == "uuid" => KeyType::Text,
-        other => return Err(refused(format!("its type `{other}` has no one text"))),
+        other => return Err(refused(format!("its type `{other}` has no unique text form"))),
     };
     Ok(KeyColumn { name: found.name.clone(), kind })
 }

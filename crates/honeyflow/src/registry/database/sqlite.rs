@@ -1,4 +1,4 @@
-//! A source's database in a SQLite file.
+//! The database of a source in a SQLite file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,12 @@ use honeyflow_store_sqlite::{Options, SqliteStore, capture, capture::Changes, ca
 use rusqlite::Connection;
 
 use crate::{
+    codes,
     config::FieldType,
-    init::{Class, Look},
+    init::{Class, RowInspector},
 };
 
-/// How commits are kept.
+/// The settings that decide whether commits survive a power cut.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Durability {
     /// 0 off, 1 normal, 2 full, 3 extra.
@@ -21,7 +22,7 @@ pub struct Durability {
 }
 
 impl Durability {
-    fn is_kept(&self) -> bool {
+    fn is_durable(&self) -> bool {
         self.synchronous >= 2 && !matches!(self.journal.as_str(), "off" | "memory")
     }
 }
@@ -41,7 +42,7 @@ pub struct SqliteDatabase {
 }
 
 impl SqliteDatabase {
-    /// `text`: the address. Relative paths are looked for in `folder`.
+    /// Opens the database at the address `text`. Relative paths are relative to `folder`.
     pub async fn at(text: &str, name: &str, folder: &Path) -> Result<SqliteDatabase, Failure> {
         let path = path(text, name, folder)?;
         let store = SqliteStore::open(&Options::new(&path, name))?;
@@ -49,13 +50,13 @@ impl SqliteDatabase {
         Ok(SqliteDatabase { path, store, catalogue })
     }
 
-    /// The columns as parts of a key, with the types that their rows really have.
+    /// The columns as parts of a key, with the types that their values have.
     pub async fn key(&self, table: &Table, columns: &[String]) -> Result<Vec<KeyColumn>, Failure> {
         let (table, columns) = (table.clone(), columns.to_vec());
         let read = move |connection: &mut Connection| {
             let typed = columns.iter().map(|column| {
                 let kind = catalogue::key_type(connection, &table, column)?;
-                // the name as the table has it: the result of a statement is compared with it
+                // Use the table's spelling of the name: the result of a statement is compared with it.
                 let name = table.column(column).map_or(column, |column| &column.name).clone();
                 Ok(KeyColumn { name, kind })
             });
@@ -64,12 +65,12 @@ impl SqliteDatabase {
         self.store.read_with(read).await
     }
 
-    /// Switches the journal to WAL, if its owner agrees.
+    /// Creates or updates the tables, and switches the journal to WAL if the user has agreed.
     pub async fn migrate(&self, set_wal: bool) -> Result<(), Failure> {
         if set_wal {
             let switch = |connection: &mut Connection| {
                 let switched = connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()));
-                switched.map_err(|error| Failure::retry("store-error", format!("switch to WAL: {error}")))
+                switched.map_err(|error| Failure::retry(codes::STORE_ERROR, format!("switch to WAL: {error}")))
             };
             self.store.write_with(switch).await?;
         }
@@ -80,7 +81,7 @@ impl SqliteDatabase {
         self.store.write_with(move |connection| capture::install(connection, &wanted)).await
     }
 
-    /// Events that a build of the next generation has queued for a workflow alone, and that are still there.
+    /// The number of waiting events that the build of a next generation has queued for one workflow.
     pub async fn reindex_events(&self, entity: &str, workflow: &str) -> Result<u64, Failure> {
         const LEFT: &str = "select count(*) from honeyflow_outbox
              where shard = 0 and priority = ?1 and ready_at is null and entity = ?2 and workflow = ?3";
@@ -89,26 +90,26 @@ impl SqliteDatabase {
             let bound = rusqlite::params![honeyflow_event::PRIORITY_REINDEX, entity, workflow];
             let left = connection.query_row(LEFT, bound, |row| row.get::<_, i64>(0));
             left.map(|left| left.max(0).cast_unsigned())
-                .map_err(|error| Failure::retry("store-error", format!("count events: {error}")))
+                .map_err(|error| Failure::retry(codes::STORE_ERROR, format!("count events: {error}")))
         };
         self.store.read_with(read).await
     }
 
-    /// Everything of ours; refused while a node lives here, or events are left.
+    /// Removes all tables and triggers of Honeyflow. Fails while a node is running or events are left.
     pub async fn uninstall(&self, force: bool) -> Result<(), Failure> {
-        honeyflow_hive_sqlite::refuse_if_lived_in(&self.path)?;
+        honeyflow_hive_sqlite::refuse_if_in_use(&self.path)?;
         self.store.write_with(move |connection| capture::uninstall(connection, force)).await?;
         let path = self.path.clone();
         let removed = tokio::task::spawn_blocking(move || honeyflow_hive_sqlite::uninstall(&path)).await;
-        removed.unwrap_or_else(|_| Err(Failure::fatal("panicked", "removing the hive panicked")))
+        removed.unwrap_or_else(|_| Err(Failure::fatal(codes::PANICKED, "removing the hive panicked")))
     }
 
-    /// Whether a node works on this database now.
-    pub fn is_lived_in(&self) -> bool {
-        honeyflow_hive_sqlite::living(&self.path).is_some()
+    /// Whether a node uses this database now.
+    pub fn is_in_use(&self) -> bool {
+        honeyflow_hive_sqlite::running_node(&self.path).is_some()
     }
 
-    /// How the connection that acknowledges keeps what it commits.
+    /// The durability of the connection that acknowledges events.
     pub async fn durability(&self) -> Result<Durability, Failure> {
         let read = |connection: &mut Connection| {
             let work = || -> rusqlite::Result<Durability> {
@@ -116,15 +117,15 @@ impl SqliteDatabase {
                 let journal = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
                 Ok(Durability { synchronous, journal })
             };
-            work().map_err(|error| Failure::retry("store-error", format!("read how commits are kept: {error}")))
+            work().map_err(|error| Failure::retry(codes::STORE_ERROR, format!("read the durability settings: {error}")))
         };
         self.store.write_with(read).await
     }
 
-    /// An acknowledgement that a power cut could undo is none.
+    /// Fails if a power cut could undo commits: an acknowledgement must be durable.
     pub async fn refuse_if_not_durable(&self) -> Result<(), Failure> {
         let durability = self.durability().await?;
-        if durability.is_kept() {
+        if durability.is_durable() {
             return Ok(());
         }
         let message = format!(
@@ -132,14 +133,14 @@ impl SqliteDatabase {
              (`pragma journal_mode = wal`)",
             self.path.display()
         );
-        Err(Failure::fatal("not-durable", message))
+        Err(Failure::fatal(codes::NOT_DURABLE, message))
     }
 
     pub async fn reinstall(&self, wanted: Vec<CaptureTable>) -> Result<(), Failure> {
         self.store.write_with(move |connection| capture::reinstall(connection, &wanted)).await.map(drop)
     }
 
-    /// The statements by which an uninstallation takes away what is there.
+    /// The statements that remove everything that is installed.
     pub async fn uninstall_plan(&self) -> Result<String, Failure> {
         const OURS: &str =
             "select 'DROP ' || upper(type) || ' \"' || replace(name, '\"', '\"\"') || '\";' from sqlite_master
@@ -158,7 +159,8 @@ impl SqliteDatabase {
                 }
                 Ok(())
             };
-            work(&mut lines).map_err(|error| Failure::retry("store-error", format!("read the schema: {error}")))?;
+            work(&mut lines)
+                .map_err(|error| Failure::retry(codes::STORE_ERROR, format!("read the schema: {error}")))?;
             Ok(lines)
         };
         self.store.read_with(read).await
@@ -173,7 +175,7 @@ impl SqliteDatabase {
         self.store.read_with(move |connection| capture::check_drift(connection, &wanted)).await
     }
 
-    /// How SQLite would go about the statement: its `explain query plan`, line by line.
+    /// The output of `explain query plan` for the statement, line by line.
     pub async fn query_plan(&self, statement: &Statement) -> Result<Vec<String>, Failure> {
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         let parts = statement.key.iter().enumerate();
@@ -185,21 +187,21 @@ impl SqliteDatabase {
             let plan = || -> rusqlite::Result<Vec<String>> {
                 connection.prepare(&sql)?.query_map(["[]"], |row| row.get(3))?.collect()
             };
-            plan().map_err(|error| Failure::retry("store-error", format!("explain a statement: {error}")))
+            plan().map_err(|error| Failure::retry(codes::STORE_ERROR, format!("explain a statement: {error}")))
         };
         self.store.read_with(read).await
     }
 
-    /// `wal`, `delete`, …
+    /// The journal mode: `wal`, `delete`, …
     pub async fn journal_mode(&self) -> Result<String, Failure> {
         let read = |connection: &mut Connection| {
             let mode = connection.query_row("pragma journal_mode", [], |row| row.get(0));
-            mode.map_err(|error| Failure::retry("store-error", format!("read the journal mode: {error}")))
+            mode.map_err(|error| Failure::retry(codes::STORE_ERROR, format!("read the journal mode: {error}")))
         };
         self.store.read_with(read).await
     }
 
-    /// With a look at the rows, on a connection of its own thread.
+    /// Proposes entities from the schema and the rows, on the store's reader thread.
     pub async fn propose(&self) -> Result<crate::init::Proposal, Failure> {
         let catalogue = self.catalogue.clone();
         let read = move |connection: &mut Connection| Ok(crate::init::propose(&catalogue, &Rows { connection }));
@@ -211,24 +213,24 @@ fn path(url: &str, name: &str, folder: &Path) -> Result<PathBuf, Failure> {
     let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
     match path {
         None => Err(Failure::fatal(
-            "unknown-url",
+            codes::UNKNOWN_URL,
             format!("{name}: this build has no store for this address; it has {}", super::super::known_schemes()),
         )),
         Some("" | ":memory:") => {
-            Err(Failure::fatal("bad-url", format!("{name}: the address names no file; write sqlite:shop.db")))
+            Err(Failure::fatal(codes::BAD_URL, format!("{name}: the address contains no file; write sqlite:shop.db")))
         }
         Some(path) => Ok(folder.join(path)),
     }
 }
 
-/// Rows looked at for a column: enough to see what it is used for, few enough for any table.
+/// Number of rows that are inspected for a column: enough to show its use, few enough for a table of any size.
 const ROWS_MAX: u32 = 10_000;
 
 struct Rows<'a> {
     connection: &'a Connection,
 }
 
-impl Look for Rows<'_> {
+impl RowInspector for Rows<'_> {
     fn key(&self, table: &Table, column: &str) -> Result<(), String> {
         catalogue::key_type(self.connection, table, column).map(drop).map_err(|failure| failure.message)
     }
@@ -272,7 +274,7 @@ mod tests {
         let failure = database.refuse_if_not_durable().await.unwrap_err();
         assert_eq!(failure.code, "not-durable");
         assert!(failure.message.contains("synchronous = NORMAL"), "{failure}");
-        let kept = |synchronous, journal: &str| Durability { synchronous, journal: journal.to_owned() }.is_kept();
+        let kept = |synchronous, journal: &str| Durability { synchronous, journal: journal.to_owned() }.is_durable();
         assert!(kept(2, "wal") && kept(2, "delete") && kept(3, "persist"));
         assert!(!kept(1, "wal") && !kept(0, "delete") && !kept(2, "memory") && !kept(3, "off"));
     }

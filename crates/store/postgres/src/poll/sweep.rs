@@ -1,11 +1,11 @@
-//! Looks below the positions for what committed late. First the ids, which are many and nearly all known; then the rows
-//! of those that are not.
+//! Sweeps: reads below the positions to find rows that were committed late. It first reads the ids, which are many and
+//! nearly all known, then the rows of the unknown ids.
 
 use futures_util::StreamExt;
 use honeyflow_event::{EventId, PRIORITY_LEVELS};
 use honeyflow_store::{Names, Poll, poll::Sweep};
 
-use super::{Gathered, answer::BYTES_MAX, ask};
+use super::{PollOutcome, assemble::BYTES_MAX, statements};
 use crate::{
     driver::{Either, Error, PgConnection},
     literal, row, session,
@@ -15,9 +15,9 @@ pub(crate) async fn sweep(
     connection: &mut PgConnection,
     polls: &[&Poll],
     names: &mut Names,
-) -> Result<Vec<Gathered>, Error> {
+) -> Result<Vec<PollOutcome>, Error> {
     let answers = session::run(connection, ids_text(polls)).await?;
-    let mut gathered: Vec<Gathered> = polls.iter().map(|_| Gathered::default()).collect();
+    let mut gathered: Vec<PollOutcome> = polls.iter().map(|_| PollOutcome::default()).collect();
     let mut found: Vec<Vec<EventId>> = vec![Vec::new(); polls.len()];
     let mut store_ms = 0;
     for row in answers.iter().skip(2).flatten() {
@@ -44,7 +44,7 @@ pub(crate) async fn sweep(
                     gathered[n].polled.events.push(event);
                 }
             }
-            // Settings; or what the next sweep will find.
+            // Settings, or a row beyond `BYTES_MAX` that the next sweep finds.
             Either::Right(_) => {}
         }
     }
@@ -54,7 +54,7 @@ pub(crate) async fn sweep(
     Ok(gathered)
 }
 
-/// The lowest that are not known, as many as there is room for.
+/// Keeps the lowest unknown ids, at most as many as the poll has room for.
 fn keep_unknown(poll: &Poll, ids: &mut Vec<EventId>) {
     let Some(Sweep { known, room, .. }) = &poll.sweep else { return };
     ids.sort_unstable();
@@ -63,11 +63,11 @@ fn keep_unknown(poll: &Poll, ids: &mut Vec<EventId>) {
     ids.truncate(*room as usize);
 }
 
-/// Enough of each level that room and known rows together cannot hide one that is not known.
+/// Reads `room` plus the number of known rows per level, so that known rows cannot hide an unknown one.
 fn ids_text(polls: &[&Poll]) -> String {
     let clock = "select null::int, (extract(epoch from statement_timestamp()) * 1000)::bigint";
-    let mut statements = format!("{};\n{clock}", ask::BEGIN);
-    for (passed_over, group) in ask::groups(polls) {
+    let mut statements = format!("{};\n{clock}", statements::BEGIN);
+    for (passed_over, group) in statements::groups(polls) {
         let sweeps: Vec<(usize, &Sweep)> =
             group.iter().filter_map(|n| Some((*n, polls[*n].sweep.as_ref()?))).filter(|(_, s)| s.room > 0).collect();
         let limit = |sweep: &Sweep| (sweep.room as usize).saturating_add(sweep.known.len());
@@ -79,7 +79,7 @@ fn ids_text(polls: &[&Poll]) -> String {
             literal::integers(sweeps.iter().map(|(_, sweep)| sweep.to)),
             literal::integers(sweeps.iter().map(|(_, sweep)| limit(sweep))),
         );
-        let not_passed = ask::not_passed(passed_over);
+        let not_passed = statements::not_passed(passed_over);
         let last = PRIORITY_LEVELS - 1;
         statements.push_str(&format!(
             ";\nselect w.n, r.id from {wanted}, generate_series(0, {last}) as p(priority),
@@ -102,10 +102,10 @@ fn rows_text(polls: &[&Poll], found: &[Vec<EventId>]) -> Option<String> {
     Some(format!(
         "{};\nselect w.n, {} from unnest({}::int[], {}::bigint[], {}::bigint[]) as w(n, id, max)
          join honeyflow_outbox o on o.id = w.id order by o.id;\ncommit",
-        ask::BEGIN,
+        statements::BEGIN,
         row::columns("w.max"),
         literal::integers(wanted().map(|(n, _)| n)),
         literal::integers(wanted().map(|(_, id)| id)),
-        literal::integers(wanted().map(|(n, _)| ask::payload_max(polls[n]))),
+        literal::integers(wanted().map(|(n, _)| statements::payload_max(polls[n]))),
     ))
 }

@@ -3,8 +3,8 @@ create table honeyflow_meta (
   value text not null
 );
 
--- One row per event. Rows are inserted and deleted, never updated; ids are never used twice, so nobody names them.
--- payload is text: what was written is what is read, and its size is known without reading it.
+-- One row per event. Rows are inserted and deleted, never updated; ids are never reused, so an insert never names one.
+-- payload is text: it is read exactly as written, and its size is known without reading it.
 create table honeyflow_outbox (
   id          bigint generated always as identity primary key,
   format      smallint not null default 1,
@@ -25,8 +25,8 @@ create table honeyflow_outbox (
 create index honeyflow_outbox_ready on honeyflow_outbox (shard, priority, id) where ready_at is null;
 create index honeyflow_outbox_due on honeyflow_outbox (shard, ready_at) where ready_at is not null;
 
--- Writers never name the shard. A number that nobody would ever look for is put right rather than refused: an
--- application's transaction does not fail for it.
+-- Computes the shard, which writers do not set. A shard or priority out of range is corrected, not refused: no poll
+-- would find such a row, and the application's transaction must not fail because of it.
 create function honeyflow_place() returns trigger language plpgsql as $body$
 declare
   hash bytea := pg_catalog.sha256(pg_catalog.convert_to(
@@ -41,8 +41,8 @@ create trigger honeyflow_place before insert on honeyflow_outbox for each row
     or new.priority not between 0 and 9)
   execute function honeyflow_place();
 
--- Outputs that a repeat must not compute again. shard: whose lease they were written under; parked: 0, or the parked
--- entry that keeps them.
+-- Stored outputs of steps, so that a repeated run does not execute them again. shard: the shard under whose lease they
+-- were written. parked: 0, or the id of the parked entry that owns them.
 create table honeyflow_checkpoint (
   shard      smallint not null,
   tenant     text collate "C" not null,
@@ -64,7 +64,7 @@ create table honeyflow_checkpoint (
 );
 create index honeyflow_checkpoint_parked on honeyflow_checkpoint (parked) where parked <> 0;
 
--- Attempts of items that will be tried again.
+-- Counted attempts of items that will be retried.
 create table honeyflow_failure (
   shard      smallint not null,
   tenant     text collate "C" not null,
@@ -80,7 +80,8 @@ create table honeyflow_failure (
   primary key (shard, tenant, entity, entity_key, workflow, phase, step, instance)
 );
 
--- Set aside with an error. workflow '': owed to all. event: the message's own row, 0 where the data is read fresh.
+-- Parked runs with their error. workflow '': an obligation to all workflows. event: the id of the message's row; 0 if a
+-- run reads the current data.
 create table honeyflow_parked (
   id         bigint generated always as identity primary key,
   tenant     text collate "C" not null,
@@ -105,7 +106,7 @@ create table honeyflow_parked (
 create unique index honeyflow_parked_item
   on honeyflow_parked (tenant, entity, entity_key, workflow, phase, step, instance, event);
 
--- Producers' message ids that are done (entity not ''), and requests to the door that are stored (entity '').
+-- Producers' message ids that are done (entity not ''), and idempotency keys of stored requests (entity '').
 create table honeyflow_dedupe (
   tenant     text collate "C" not null,
   entity     text collate "C" not null,
@@ -118,7 +119,7 @@ create table honeyflow_dedupe (
 );
 create index honeyflow_dedupe_until on honeyflow_dedupe (until_at);
 
--- used_at: when a node last worked by it, or something was last seen to name it.
+-- Definition versions. used_at: when a node last used the version, or when a row was last seen to name it.
 create table honeyflow_definition (
   workflow   text collate "C" not null,
   version    integer not null,
@@ -136,7 +137,7 @@ create table honeyflow_pause (
   primary key (noun, name)
 );
 
--- Events that somebody may wait for, under the name and key they led to. event_at: when it was written.
+-- Stored events for which a run may wait, under the name and key of their target. event_at: when the event was written.
 create table honeyflow_signal (
   id         bigint generated always as identity primary key,
   tenant     text collate "C" not null,

@@ -1,22 +1,26 @@
-//! Outputs that a repeat must not compute again.
+//! Checkpoints: stored outputs of steps, so that a repeated run does not execute those steps again.
 
 use hashbrown::HashSet;
 use honeyflow_store::{
     NewEvent,
-    write::{Checkpoint, Checkpointed},
+    write::{Checkpoint, CheckpointOutcome},
 };
 
-use super::{Under, integer, settle::failure_text, smallint};
+use super::{OpenTransaction, integer, settle::failure_text, smallint};
 use crate::{
     append,
     driver::{self, Error, PgRow, Row},
 };
 
-/// The first outcome stays; only a wait that has begun is followed by its end. What is emitted is stored with it.
-pub(super) async fn put(under: &mut Under<'_>, checkpoints: &[(u16, &Checkpoint)]) -> Result<(), Error> {
+/// Stores checkpoints. The first outcome stays; only the start of a wait is replaced by its end. The emitted events are
+/// stored in the same transaction.
+pub(super) async fn put(
+    transaction: &mut OpenTransaction<'_>,
+    checkpoints: &[(u16, &Checkpoint)],
+) -> Result<(), Error> {
     let (outcomes, outputs): (Vec<&str>, Vec<Option<String>>) =
         checkpoints.iter().map(|(_, checkpoint)| outcome(&checkpoint.outcome)).unzip();
-    // An array of arrays would have to be a square.
+    // PostgreSQL requires all rows of an array of arrays to have the same length, so each list is sent as text.
     let covers: Vec<String> =
         checkpoints.iter().map(|(_, checkpoint)| append::array_text(&checkpoint.covers)).collect();
     let statement = driver::query(
@@ -47,11 +51,11 @@ pub(super) async fn put(under: &mut Under<'_>, checkpoints: &[(u16, &Checkpoint)
     .bind(checkpoints.iter().map(|(_, checkpoint)| checkpoint.stamp.0.cast_signed()).collect::<Vec<_>>())
     .bind(outcomes)
     .bind(outputs);
-    let rows = under.bound(statement).await?;
+    let rows = transaction.bound(statement).await?;
     if checkpoints.iter().all(|(_, checkpoint)| checkpoint.emit.is_empty()) {
         return Ok(());
     }
-    let stored: HashSet<Place> = rows.iter().map(place).collect::<Result<_, _>>()?;
+    let stored: HashSet<CheckpointKey> = rows.iter().map(checkpoint_key).collect::<Result<_, _>>()?;
     let stored_now = |(shard, checkpoint): &&(u16, &Checkpoint)| {
         let run = &checkpoint.run;
         let texts = [&run.tenant, &run.entity, &run.key, &run.workflow, &checkpoint.step].map(ToString::to_string);
@@ -59,22 +63,22 @@ pub(super) async fn put(under: &mut Under<'_>, checkpoints: &[(u16, &Checkpoint)
     };
     let emitted: Vec<&NewEvent> =
         checkpoints.iter().filter(stored_now).flat_map(|(_, checkpoint)| &checkpoint.emit).collect();
-    append::insert_all(under.connection, &emitted).await.map(drop)
+    append::insert_all(transaction.connection, &emitted).await.map(drop)
 }
 
-/// Shard, names, phase, index.
-type Place = (i16, [String; 5], i32, i32);
+/// The key of a checkpoint: shard, names, phase, index.
+type CheckpointKey = (i16, [String; 5], i32, i32);
 
-fn place(row: &PgRow) -> Result<Place, Error> {
+fn checkpoint_key(row: &PgRow) -> Result<CheckpointKey, Error> {
     let texts = [row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(6)?];
     Ok((row.try_get(0)?, texts, row.try_get(5)?, row.try_get(7)?))
 }
 
-fn outcome(outcome: &Checkpointed) -> (&'static str, Option<String>) {
+fn outcome(outcome: &CheckpointOutcome) -> (&'static str, Option<String>) {
     match outcome {
-        Checkpointed::Done(document) => ("done", document.as_ref().map(ToString::to_string)),
-        Checkpointed::Failed(failure) => ("failed", Some(failure_text(failure))),
-        Checkpointed::Skipped => ("skipped", None),
-        Checkpointed::Until(at_ms) => ("until", Some(at_ms.to_string())),
+        CheckpointOutcome::Done(document) => ("done", document.as_ref().map(ToString::to_string)),
+        CheckpointOutcome::Failed(failure) => ("failed", Some(failure_text(failure))),
+        CheckpointOutcome::Skipped => ("skipped", None),
+        CheckpointOutcome::Until(at_ms) => ("until", Some(at_ms.to_string())),
     }
 }

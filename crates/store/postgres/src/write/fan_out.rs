@@ -1,20 +1,24 @@
-//! One page of a fan-out: rows for the containers found, and the fan-out's own row moved on.
+//! One page of a fan-out: stores rows for the containers and replaces the fan-out's row by one with the next position.
 
 use honeyflow_event::{Key, PRIORITY_FAN_OUT};
 use honeyflow_store::write::FanOut;
 
-use super::Under;
+use super::OpenTransaction;
 use crate::{
     append,
     driver::{self, Error},
     row, session,
 };
 
-/// The next position gets a new row: were it the same one, a repeat would store the page again.
-pub(super) async fn page(under: &mut Under<'_>, fan_out: &FanOut, containers: &[Key]) -> Result<(), Error> {
-    under.flush().await?;
+/// Stores one page. The next position gets a new row: with the same row, a repeated write would store the page again.
+pub(super) async fn page(
+    transaction: &mut OpenTransaction<'_>,
+    fan_out: &FanOut,
+    containers: &[Key],
+) -> Result<(), Error> {
+    transaction.flush().await?;
     let FanOut { event, pending_max, .. } = fan_out;
-    // Containers lie in all shards.
+    // The containers can be in any shard, so the pending rows of all shards are counted.
     let look = format!(
         "select payload from honeyflow_outbox where id = {event} for update;
          select count(*) from (select 1
@@ -22,7 +26,7 @@ pub(super) async fn page(under: &mut Under<'_>, fan_out: &FanOut, containers: &[
            lateral (select 1 from honeyflow_outbox o where o.shard = s.shard and o.priority = {PRIORITY_FAN_OUT}
              and o.ready_at is null and o.kind = 'row' limit {pending_max}) r limit {pending_max}) l"
     );
-    let answers = session::run(under.connection, look).await?;
+    let answers = session::run(transaction.connection, look).await?;
     let Some(position) = answers.first().and_then(|rows| rows.first()) else { return Ok(()) };
     let pending: u32 = match answers.get(1).and_then(|rows| rows.first()) {
         Some(row) => row::number(row, 0)?,
@@ -43,7 +47,7 @@ pub(super) async fn page(under: &mut Under<'_>, fan_out: &FanOut, containers: &[
         .bind(i16::from(PRIORITY_FAN_OUT))
         .bind(fan_out.workflow.as_deref())
         .bind(fan_out.root);
-        under.bound(statement).await?;
+        transaction.bound(statement).await?;
     }
     let full = u32::try_from(containers.len()).is_ok_and(|count| count >= fan_out.page);
     if let (true, Some(last)) = (full, containers.last()) {
@@ -54,9 +58,9 @@ pub(super) async fn page(under: &mut Under<'_>, fan_out: &FanOut, containers: &[
                $2 from honeyflow_outbox where id = $1",
         )
         .bind(*event)
-        .bind(append::moved_on(payload.as_deref(), last));
-        under.bound(statement).await?;
+        .bind(append::with_position(payload.as_deref(), last));
+        transaction.bound(statement).await?;
     }
-    under.later(&format!("delete from honeyflow_outbox where id = {event}"));
+    transaction.later(&format!("delete from honeyflow_outbox where id = {event}"));
     Ok(())
 }

@@ -1,17 +1,18 @@
-//! Setting aside.
+//! Parks runs and unreadable rows.
 
 use honeyflow_event::EventId;
 use honeyflow_runtime::Failure;
-use honeyflow_store::write::Parked;
+use honeyflow_store::write::ParkRequest;
 
-use super::{Under, class_name, integer, smallint};
+use super::{OpenTransaction, class_name, integer, smallint};
 use crate::{
     driver::{self, Error},
     row,
 };
 
-/// Its outputs go with it, out of the way of newer runs of the key; a retry takes them up again.
-pub(super) async fn park(under: &mut Under<'_>, shard: u16, parked: &Parked) -> Result<(), Error> {
+/// Parks a run. Its checkpoints move to the parked entry, so that newer runs of the key do not use them; a retry
+/// restores them.
+pub(super) async fn park(transaction: &mut OpenTransaction<'_>, shard: u16, parked: &ParkRequest) -> Result<(), Error> {
     let run = &parked.run;
     let statement = driver::query(
         "with done as (delete from honeyflow_outbox where id = any ($16::bigint[])),
@@ -54,11 +55,16 @@ pub(super) async fn park(under: &mut Under<'_>, shard: u16, parked: &Parked) -> 
     .bind(&*parked.failure.message)
     .bind(parked.payload.as_deref())
     .bind(&parked.events);
-    under.bound(statement).await.map(drop)
+    transaction.bound(statement).await.map(drop)
 }
 
-/// Whole, inside the database. Does nothing for a row that is gone: it is parked already.
-pub(super) async fn park_row(under: &mut Under<'_>, event: EventId, failure: &Failure) -> Result<(), Error> {
+/// Moves a whole row to the parked entries, inside the database. If the row no longer exists, it is already parked and
+/// this does nothing.
+pub(super) async fn park_row(
+    transaction: &mut OpenTransaction<'_>,
+    event: EventId,
+    failure: &Failure,
+) -> Result<(), Error> {
     let statement = driver::query(
         "with done as (
            delete from honeyflow_outbox where id = $1
@@ -75,5 +81,5 @@ pub(super) async fn park_row(under: &mut Under<'_>, event: EventId, failure: &Fa
     .bind(class_name(failure.class))
     .bind(&*failure.code)
     .bind(&*failure.message);
-    under.bound(statement).await.map(drop)
+    transaction.bound(statement).await.map(drop)
 }

@@ -1,7 +1,7 @@
-//! In which statements a group of requests is written. Pure.
+//! Plans the statements that execute a group of requests. Pure.
 //!
-//! The operations of a shard keep their order. Among the heads of all shards those of one kind go together, as long as
-//! no two of them touch the same row of the journal: a statement may change a row once.
+//! The operations of a shard keep their order. The first operations of all shards are combined if they have the same
+//! kind and no two of them touch the same row of the journal: a statement may change a row only once.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,20 +9,20 @@ use hashbrown::HashSet;
 use honeyflow_event::{Event, EventId, Key, Name, Target};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    NewEvent, Op, Settled, Write,
-    write::{Checkpoint, FanOut, History, Parked},
+    NewEvent, Op, RunKey, Write,
+    write::{Checkpoint, FanOut, History, ParkRequest},
 };
 
 use super::shard;
 
 #[derive(Debug)]
 pub(crate) enum Step<'w> {
-    Settle { events: Vec<EventId>, runs: Vec<(u16, &'w Settled)> },
+    Settle { events: Vec<EventId>, runs: Vec<(u16, &'w RunKey)> },
     Charge(Vec<Charge<'w>>),
-    Park(u16, &'w Parked),
+    Park(u16, &'w ParkRequest),
     ParkRow(EventId, &'w Failure),
     Checkpoint(Vec<(u16, &'w Checkpoint)>),
-    Signal(Vec<Kept<'w>>),
+    Signal(Vec<NewSignal<'w>>),
     Replace(Vec<(EventId, &'w [NewEvent])>),
     FanOut(&'w FanOut, &'w [Key]),
     History(Vec<&'w History>),
@@ -31,7 +31,7 @@ pub(crate) enum Step<'w> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge<'w> {
     pub shard: u16,
-    pub run: &'w Settled,
+    pub run: &'w RunKey,
     pub step: &'w str,
     pub index: u32,
     pub attempts: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Charge<'w> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept<'w> {
+pub(crate) struct NewSignal<'w> {
     pub event: &'w Event,
     pub target: &'w Target,
     pub keep: Duration,
@@ -52,10 +52,10 @@ struct Lane<'w> {
     ops: VecDeque<(&'w Op, &'w [Key])>,
 }
 
-/// Rows of the journal that a statement touches.
+/// A row of the journal that a statement touches.
 #[derive(PartialEq, Eq, Hash)]
-enum Place<'w> {
-    Item(u16, &'w Settled, u32, &'w str, u32),
+enum TouchedRow<'w> {
+    Item(u16, &'w RunKey, u32, &'w str, u32),
     Row(EventId),
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn steps<'w>(writes: impl Iterator<Item = (&'w Write, &'w [Vec<Key>])
         for lane in &mut lanes {
             while let Some((op, page)) = lane.ops.front().copied()
                 && std::mem::discriminant(op) == kind
-                && place(lane.shard, op).is_none_or(|place| touched.insert(place))
+                && touched_row(lane.shard, op).is_none_or(|row| touched.insert(row))
             {
                 lane.ops.pop_front();
                 taken.push((lane.shard, op, page));
@@ -92,22 +92,22 @@ pub(crate) fn steps<'w>(writes: impl Iterator<Item = (&'w Write, &'w [Vec<Key>])
     steps
 }
 
-fn place<'w>(shard: u16, op: &'w Op) -> Option<Place<'w>> {
+fn touched_row<'w>(shard: u16, op: &'w Op) -> Option<TouchedRow<'w>> {
     match op {
-        Op::Charge { run, step, index, .. } => Some(Place::Item(shard, run, 0, step, *index)),
+        Op::Charge { run, step, index, .. } => Some(TouchedRow::Item(shard, run, 0, step, *index)),
         Op::Checkpoint(checkpoint) => {
-            Some(Place::Item(shard, &checkpoint.run, checkpoint.phase, &checkpoint.step, checkpoint.index))
+            Some(TouchedRow::Item(shard, &checkpoint.run, checkpoint.phase, &checkpoint.step, checkpoint.index))
         }
-        Op::Replace { event, .. } => Some(Place::Row(*event)),
+        Op::Replace { event, .. } => Some(TouchedRow::Row(*event)),
         _ => None,
     }
 }
 
-/// All of one kind.
+/// Combines operations of one kind into steps.
 fn gather<'w>(taken: Vec<(u16, &'w Op, &'w [Key])>, steps: &mut Vec<Step<'w>>) {
     let mut settled = (Vec::new(), Vec::new());
     let (mut charges, mut checkpoints) = (Vec::new(), Vec::new());
-    let (mut kept, mut replaced, mut histories) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut signals, mut replaced, mut histories) = (Vec::new(), Vec::new(), Vec::new());
     for (shard, op, page) in taken {
         match op {
             Op::Settle { events, runs } => {
@@ -124,7 +124,7 @@ fn gather<'w>(taken: Vec<(u16, &'w Op, &'w [Key])>, steps: &mut Vec<Step<'w>>) {
                 failure,
             }),
             Op::Checkpoint(checkpoint) => checkpoints.push((shard, &**checkpoint)),
-            Op::Signal { event, target, keep } => kept.push(Kept { event, target, keep: *keep }),
+            Op::Signal { event, target, keep } => signals.push(NewSignal { event, target, keep: *keep }),
             Op::Replace { event, by } => replaced.push((*event, by.as_slice())),
             Op::History(history) => histories.push(&**history),
             Op::Park(parked) => steps.push(Step::Park(shard, parked)),
@@ -143,8 +143,8 @@ fn gather<'w>(taken: Vec<(u16, &'w Op, &'w [Key])>, steps: &mut Vec<Step<'w>>) {
     if !checkpoints.is_empty() {
         steps.push(Step::Checkpoint(checkpoints));
     }
-    if !kept.is_empty() {
-        steps.push(Step::Signal(kept));
+    if !signals.is_empty() {
+        steps.push(Step::Signal(signals));
     }
     if !replaced.is_empty() {
         steps.push(Step::Replace(replaced));

@@ -1,21 +1,26 @@
-//! Acknowledging, charging, history.
+//! Acknowledges rows, stores counted attempts, and stores the history of runs.
 
 use honeyflow_event::EventId;
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Settled, write::History};
+use honeyflow_store::{RunKey, write::History};
 
-use super::{Under, integer, plan::Charge, smallint};
+use super::{OpenTransaction, integer, plan::Charge, smallint};
 use crate::{
     append::DEDUPE,
     driver::{self, Error},
     literal,
 };
 
-/// Nearly always the journal is empty, and one statement is all.
-pub(super) async fn settle(under: &mut Under<'_>, events: &[EventId], runs: &[(u16, &Settled)]) -> Result<(), Error> {
+/// Acknowledges rows and clears the journal of their runs. The journal is nearly always empty; then one statement is
+/// enough.
+pub(super) async fn settle(
+    transaction: &mut OpenTransaction<'_>,
+    events: &[EventId],
+    runs: &[(u16, &RunKey)],
+) -> Result<(), Error> {
     if !events.is_empty() {
         let ids = literal::integers(events);
-        under.later(&format!(
+        transaction.later(&format!(
             "with done as (delete from honeyflow_outbox where id = any ({ids}::bigint[])
                returning tenant, entity, entity_key, dedupe)
              insert into honeyflow_dedupe(tenant, entity, entity_key, dedupe, until_at)
@@ -24,11 +29,12 @@ pub(super) async fn settle(under: &mut Under<'_>, events: &[EventId], runs: &[(u
              on conflict (tenant, entity, entity_key, dedupe) do update set until_at = excluded.until_at"
         ));
     }
-    clear(under, runs).await
+    clear(transaction, runs).await
 }
 
-/// A parked message is data of its own: only what is read fresh is healed by a later success.
-async fn clear(under: &mut Under<'_>, runs: &[(u16, &Settled)]) -> Result<(), Error> {
+/// Clears the journal of runs that have succeeded. A parked message carries its own data, so a later success heals only
+/// parked entries that read the current data.
+async fn clear(transaction: &mut OpenTransaction<'_>, runs: &[(u16, &RunKey)]) -> Result<(), Error> {
     const HEAL: &str = "with healed as (delete from honeyflow_parked p
            using unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::text[])
              as r(shard, tenant, entity, entity_key, workflow)
@@ -48,7 +54,7 @@ async fn clear(under: &mut Under<'_>, runs: &[(u16, &Settled)]) -> Result<(), Er
     if runs.is_empty() {
         return Ok(());
     }
-    let needed = [(under.parked, HEAL), (under.checkpoints, CHECKPOINTS), (under.failures, FAILURES)];
+    let needed = [(transaction.parked, HEAL), (transaction.checkpoints, CHECKPOINTS), (transaction.failures, FAILURES)];
     for (_, statement) in needed.into_iter().filter(|(needed, _)| *needed) {
         let statement = driver::query(statement)
             .bind(runs.iter().map(|(shard, _)| smallint(*shard)).collect::<Vec<_>>())
@@ -56,13 +62,13 @@ async fn clear(under: &mut Under<'_>, runs: &[(u16, &Settled)]) -> Result<(), Er
             .bind(runs.iter().map(|(_, run)| &*run.entity).collect::<Vec<_>>())
             .bind(runs.iter().map(|(_, run)| &*run.key).collect::<Vec<_>>())
             .bind(runs.iter().map(|(_, run)| &*run.workflow).collect::<Vec<_>>());
-        under.bound(statement).await?;
+        transaction.bound(statement).await?;
     }
     Ok(())
 }
 
-/// A repeat has the same number of attempts and must not put the due time off.
-pub(super) async fn charge(under: &mut Under<'_>, charges: &[Charge<'_>]) -> Result<(), Error> {
+/// Stores counted attempts. A repeated write has the same number of attempts and must not delay the due time.
+pub(super) async fn charge(transaction: &mut OpenTransaction<'_>, charges: &[Charge<'_>]) -> Result<(), Error> {
     let failures: Vec<String> = charges.iter().map(|charge| failure_text(charge.failure)).collect();
     let statement = driver::query(
         "insert into honeyflow_failure(shard, tenant, entity, entity_key, workflow, phase, step, instance, attempts,
@@ -86,11 +92,11 @@ pub(super) async fn charge(under: &mut Under<'_>, charges: &[Charge<'_>]) -> Res
     .bind(charges.iter().map(|charge| integer(charge.attempts)).collect::<Vec<_>>())
     .bind(charges.iter().map(|charge| charge.due_ms).collect::<Vec<_>>())
     .bind(failures);
-    under.bound(statement).await.map(drop)
+    transaction.bound(statement).await.map(drop)
 }
 
-/// A repeat of the same write brings the same steps, times included.
-pub(super) async fn put_history(under: &mut Under<'_>, histories: &[&History]) -> Result<(), Error> {
+/// Stores history entries once: a repeated write has the same steps, times included.
+pub(super) async fn put_history(transaction: &mut OpenTransaction<'_>, histories: &[&History]) -> Result<(), Error> {
     let steps: Vec<String> = histories.iter().map(|history| history.steps.to_string()).collect();
     let statement = driver::query(
         "insert into honeyflow_run(tenant, entity, entity_key, workflow, version, verdict, steps)
@@ -108,10 +114,10 @@ pub(super) async fn put_history(under: &mut Under<'_>, histories: &[&History]) -
     .bind(histories.iter().map(|history| integer(history.version)).collect::<Vec<_>>())
     .bind(histories.iter().map(|history| history.verdict).collect::<Vec<_>>())
     .bind(steps);
-    under.bound(statement).await.map(drop)
+    transaction.bound(statement).await.map(drop)
 }
 
-/// As JSON; a failure has nothing that JSON could refuse.
+/// Returns the failure as JSON. Serialising a failure cannot fail.
 pub(super) fn failure_text(failure: &Failure) -> String {
     serde_json::to_string(failure).unwrap_or_default()
 }

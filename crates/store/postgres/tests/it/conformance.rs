@@ -1,10 +1,10 @@
-//! The suite of the contract: straight to the server, through a pooler that gives each transaction another session, and
-//! under a role that may do no more than what is printed.
+//! Runs the contract's conformance suite directly against the server, through a pooler that gives each transaction
+//! another session, and under a role that has only the printed grants.
 
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use honeyflow_conformance::store::{Harness, Raw};
+use honeyflow_conformance::store::{Harness, RawRow};
 use honeyflow_event::{EventId, Kind};
 use honeyflow_store::KeyType;
 use honeyflow_store_postgres::{Options, PostgresStore, grants};
@@ -14,8 +14,8 @@ use tokio::sync::Mutex;
 
 use crate::{Shop, column, document, hive::TestHive, run};
 
-/// Names only what is set, as an application would.
-async fn insert(application: &mut PgConnection, raw: Raw) -> EventId {
+/// Inserts a row; the statement names only the columns that are set, as an application would.
+async fn insert(application: &mut PgConnection, raw: RawRow) -> EventId {
     let kind = raw.kind.map(|kind| match kind {
         Kind::Row => "row",
         Kind::Message => "message",
@@ -36,7 +36,7 @@ async fn insert(application: &mut PgConnection, raw: Raw) -> EventId {
     ];
     let (names, values): (Vec<_>, Vec<_>) =
         columns.into_iter().filter_map(|(name, value)| value.map(|value| (name, value))).unzip();
-    // An id of its own is what a transaction has that took its number long ago.
+    // A given id simulates a transaction that took its id long ago.
     let overriding = if raw.id.is_some() { "overriding system value" } else { "" };
     let (names, values) = (names.join(", "), values.join(", "));
     let sql = format!("insert into honeyflow_outbox({names}) {overriding} values ({values}) returning id");
@@ -72,7 +72,7 @@ async fn harness(shop: Shop, store: PostgresStore) -> Harness {
     }
 }
 
-/// All rows in the one shard that the suite asks for.
+/// Returns a store with one shard, so that all rows are in the shard that the suite polls.
 async fn fresh() -> Option<Harness> {
     let (shop, store) = Shop::new(1).await?;
     Some(harness(shop, store).await)
@@ -85,7 +85,7 @@ async fn pooled() -> Option<Harness> {
     Some(harness(shop, store).await)
 }
 
-/// A login that has nothing but the printed grants.
+/// Returns a store under a role that has only the printed grants.
 async fn granted() -> Option<Harness> {
     let (shop, _) = Shop::new(1).await?;
     let mut owner = shop.connect().await;

@@ -1,5 +1,5 @@
-//! Leases in the database, as far as the suite needs them: a hive in memory decides, and what it has decided is written
-//! down where the store looks.
+//! Leases in the database, as far as the suite needs them: a hive in memory decides, and its leases are copied to the
+//! table that the store reads.
 
 use std::{sync::Arc, time::SystemTime};
 

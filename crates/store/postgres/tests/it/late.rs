@@ -1,4 +1,4 @@
-//! Ids are taken before the commit: what commits late lies below what is done.
+//! A transaction takes its ids before it commits, so a late commit adds rows below the ids that are already done.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ async fn ob_37_a_transaction_that_commits_after_later_ids_are_done_is_found_by_t
 
     let first = poll(&store, everything()).await;
     let [done] = &first.events[..] else { panic!("{first:?}") };
-    assert_eq!((&*done.key, done.id), ("quick", 2), "the slow one has taken the lower id");
+    assert_eq!((&*done.key, done.id), ("quick", 2), "the slow transaction has the lower id");
     assert!(matches!(store.call(settle(&fence, &[done.id])).await, Ok(Reply::Committed)));
     run(&mut slow, "commit").await;
 
     let mut next = everything();
     next.levels.iter_mut().zip(first.looked_to).for_each(|(level, looked_to)| level.after = looked_to);
-    assert_eq!(poll(&store, next.clone()).await.events, [], "it lies below the position");
+    assert_eq!(poll(&store, next.clone()).await.events, [], "the late row is below the position");
     let sweep = Sweep { from: 0, to: 2, room: 10, known: Arc::default() };
     let swept = poll(&store, Poll { sweep: Some(sweep), ..next }).await;
     assert_eq!(swept.events.iter().map(|event| (&*event.key, event.id)).collect::<Vec<_>>(), [("slow", 1)]);
@@ -32,7 +32,7 @@ async fn ob_37_a_transaction_that_commits_after_later_ids_are_done_is_found_by_t
 
 /// OB-15
 #[tokio::test]
-async fn events_live_and_die_with_the_transaction() {
+async fn events_are_committed_and_rolled_back_with_their_transaction() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     let mut application = shop.connect().await;
     let insert = |key: &str| format!("insert into honeyflow_outbox(entity, entity_key) values ('book', '{key}')");

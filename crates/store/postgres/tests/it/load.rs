@@ -1,9 +1,11 @@
-//! Documents and edges.
+//! Document and edge statements.
 
 use std::time::Duration;
 
 use honeyflow_runtime::{Class, Failure};
-use honeyflow_store::{Admin, AdminReply, KeyType, Load, Loaded, Reply, Request, Statement, Store, statement::Expand};
+use honeyflow_store::{
+    Admin, AdminReply, KeyType, Load, LoadResult, Reply, Request, Statement, Store, statement::Expand,
+};
 use honeyflow_store_postgres::PostgresStore;
 use serde_json::{Value, json};
 
@@ -19,7 +21,7 @@ const BOOKS: &str = "create table publisher(id int primary key, name varchar(40)
        (2, null, 3.00, 3, null, null, null, null, null, null, null),
        (3, 'bad', 1, 'NaN', null, null, null, null, null, null, null)";
 
-async fn load(store: &PostgresStore, statement: &Statement, wanted: &[&str]) -> Result<Vec<Loaded>, Failure> {
+async fn load(store: &PostgresStore, statement: &Statement, wanted: &[&str]) -> Result<Vec<LoadResult>, Failure> {
     let statement = shared(statement.clone());
     let load = Load { statement, keys: keys(wanted), expand: None, timeout: Duration::from_secs(10) };
     match store.call(Request::Load(load)).await? {
@@ -28,11 +30,11 @@ async fn load(store: &PostgresStore, statement: &Statement, wanted: &[&str]) -> 
     }
 }
 
-/// The document, `null` if there is none, or the code of the rejection.
-fn outcome(loaded: &Loaded) -> Result<Value, &str> {
+/// Returns the document, `null` if there is none, or the code of the rejection.
+fn outcome(loaded: &LoadResult) -> Result<Value, &str> {
     match loaded {
-        Loaded::Document(document) => Ok(document.as_deref().cloned().unwrap_or_default()),
-        Loaded::Rejected(failure) => Err(&failure.code),
+        LoadResult::Document(document) => Ok(document.as_deref().cloned().unwrap_or_default()),
+        LoadResult::Rejected(failure) => Err(&failure.code),
     }
 }
 
@@ -99,7 +101,7 @@ async fn ob_24_two_rows_of_a_key_are_rejected_alone() {
 }
 
 #[tokio::test]
-async fn statements_that_cannot_work_are_refused_with_their_place() {
+async fn an_invalid_statement_is_refused_with_its_path_in_the_configuration() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     run(&mut shop.connect().await, BOOKS).await;
     for (text, expected) in [
@@ -125,7 +127,7 @@ async fn statements_that_cannot_work_are_refused_with_their_place() {
 }
 
 #[tokio::test]
-async fn a_statement_ends_after_its_time_and_others_go_on() {
+async fn a_slow_statement_times_out_and_others_continue() {
     let Some((_shop, store)) = Shop::new(1).await else { return };
     let slow = document("select part.id, pg_sleep(60) from $keys part");
     let load_slow =

@@ -1,4 +1,4 @@
-//! Rows and leases that others hold.
+//! Rows and leases that another transaction has locked.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use honeyflow_store::{Reply, Request, Store};
 use crate::{Shop, number, poll, run, settle};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ob_45_a_row_that_another_holds_keeps_nobody_else_waiting() {
+async fn ob_45_a_locked_row_does_not_delay_other_requests() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     let fence = shop.fence(0).await;
     let events = (0..10).map(|n| new_event(&n.to_string())).collect();
@@ -27,7 +27,7 @@ async fn ob_45_a_row_that_another_holds_keeps_nobody_else_waiting() {
         }
     }
     let left: Vec<_> = poll(&store, everything()).await.events.iter().map(|event| event.id).collect();
-    assert_eq!(left, [5], "the rest is acknowledged");
+    assert_eq!(left, [5], "all other rows are acknowledged");
     run(&mut other, "rollback").await;
     assert!(matches!(store.call(settle(&fence, &[5])).await, Ok(Reply::Committed)), "and gone after the unlock");
     assert_eq!(poll(&store, everything()).await.events, []);
@@ -39,23 +39,23 @@ async fn ob_36_polls_take_no_lock() {
     store.call(Request::Append { events: vec![new_event("1")], idempotency: None }).await.unwrap();
     let mut other = shop.connect().await;
     run(&mut other, "begin; delete from honeyflow_outbox").await;
-    assert_eq!(poll(&store, everything()).await.events.len(), 1, "nobody waits for a row that is locked");
+    assert_eq!(poll(&store, everything()).await.events.len(), 1, "a poll does not wait for a locked row");
     run(&mut other, "rollback").await;
-    // An idle poll is over: nothing of it is left.
+    // A poll leaves no lock behind.
     poll(&store, everything()).await;
     let locks = "select count(*) from pg_locks l join pg_stat_activity a using (pid)
          where a.application_name = 'honeyflow shop' and a.datname = current_database() and l.mode <> 'ExclusiveLock'";
     assert_eq!(number(&mut other, locks).await, 0);
 }
 
-/// HV-37: a take-over waits for whoever acts under the lease, and whoever comes after it is refused.
+/// HV-37: a take-over of a lease waits for a running fenced write, and a later write under the old epoch is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hv_37_a_fenced_write_and_a_take_over_wait_for_each_other() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     let fence = shop.fence(0).await;
     store.call(Request::Append { events: vec![new_event("1")], idempotency: None }).await.unwrap();
     let mut other = shop.connect().await;
-    // The lease changes hands in a transaction that takes its time.
+    // A slow transaction transfers the lease.
     run(&mut other, "begin; update hive_lease set epoch = epoch + 1").await;
     let writing = tokio::spawn(store.call(settle(&fence, &[1])));
     let waits = "select count(*) from pg_stat_activity where application_name = 'honeyflow shop'
@@ -65,11 +65,14 @@ async fn hv_37_a_fenced_write_and_a_take_over_wait_for_each_other() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     run(&mut other, "commit").await;
-    assert!(matches!(writing.await.unwrap(), Ok(Reply::Fenced)), "the lock waited for tells the new epoch");
+    assert!(
+        matches!(writing.await.unwrap(), Ok(Reply::Fenced)),
+        "after the wait for the lock the write reads the new epoch"
+    );
     assert_eq!(poll(&store, everything()).await.events.len(), 1);
 }
 
-/// OB-45: writers of the application and several stores in opposite orders.
+/// OB-45: the application's writers and several stores lock rows in opposite orders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ob_45_a_storm_of_writers_and_acknowledgements_has_no_deadlock() {
     let Some((shop, first)) = Shop::new(8).await else { return };
@@ -98,7 +101,7 @@ async fn ob_45_a_storm_of_writers_and_acknowledgements_has_no_deadlock() {
         }
     }));
     let done = std::sync::atomic::AtomicBool::new(false);
-    // Each store acknowledges what it sees in all shards, so that they meet in the same rows.
+    // Each store acknowledges the rows of all shards, so that the stores compete for the same rows.
     let owners = join_all(stores.iter().enumerate().map(|(n, store)| {
         let (fences, done) = (&fences, &done);
         async move {
@@ -118,7 +121,7 @@ async fn ob_45_a_storm_of_writers_and_acknowledgements_has_no_deadlock() {
                 for reply in join_all(writes).await {
                     match reply {
                         Ok(Reply::Committed) => {}
-                        // A row that another holds for too long is met again in the next round.
+                        // A row that another transaction locks for too long is read again in the next round.
                         Err(failure) => assert_eq!(&*failure.code, "row-locked", "{failure}"),
                         other => panic!("{other:?}"),
                     }
@@ -135,7 +138,7 @@ async fn ob_45_a_storm_of_writers_and_acknowledgements_has_no_deadlock() {
     };
     tokio::join!(writers, owners);
     assert_eq!(number(&mut looking, "select count(*) from honeyflow_outbox").await, 0);
-    // Kept by the server's processes until they have told it.
+    // The server's processes report their statistics with a delay.
     run(&mut looking, "select pg_stat_clear_snapshot()").await;
     assert_eq!(number(&mut looking, deadlocks).await, before);
 }

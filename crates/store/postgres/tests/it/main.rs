@@ -1,4 +1,4 @@
-//! The store on a real server. Every test has a database of its own.
+//! Tests of the store on a real server. Every test has its own database.
 
 mod conformance;
 mod hive;
@@ -7,9 +7,9 @@ mod load;
 mod lock;
 mod open;
 mod privilege;
+mod server_failure;
 mod shard;
 mod tidy;
-mod trouble;
 
 use std::sync::{
     Arc, Mutex,
@@ -19,24 +19,24 @@ use std::sync::{
 use honeyflow_event::{EventId, Key};
 use honeyflow_hive::{Fence, NodeId};
 use honeyflow_runtime::Failure;
-use honeyflow_store::{KeyColumn, KeyType, Op, Poll, Polled, Reply, Request, Statement, Store, Write};
+use honeyflow_store::{KeyColumn, KeyType, Op, Poll, PollReply, Reply, Request, Statement, Store, Write};
 use honeyflow_store_postgres::{Options, PostgresStore};
 use sqlx_core::{connection::Connection, executor::Executor, query_scalar::query_scalar, sql_str::AssertSqlSafe};
 use sqlx_postgres::PgConnection;
 
-/// An application's database on the server of the test run. Making and dropping one takes longer than most tests, so
-/// they go from test to test, emptied.
+/// An application's database on the server of the test run. Creating and dropping one takes longer than most tests, so
+/// a database is emptied and reused by the next test.
 pub struct Shop {
-    /// Of the server's own database.
+    /// The address of the server's own database.
     server: String,
-    /// Of this one, straight to the server.
+    /// The address of this database, directly at the server.
     pub url: String,
 }
 
 static IDLE: Mutex<Vec<Shop>> = Mutex::new(Vec::new());
 
 impl Shop {
-    /// Without our tables. None if there is no server, which has then been printed.
+    /// Returns a database without Honeyflow's tables. None if there is no server; that has then been printed.
     pub async fn bare() -> Option<Shop> {
         let server = honeyflow_services::postgres()?.url;
         let idle = IDLE.lock().unwrap().pop();
@@ -63,7 +63,7 @@ impl Shop {
         self.url.rsplit_once('/').expect("the address names a database").1
     }
 
-    /// With our tables and those of the hive.
+    /// Returns a database with Honeyflow's tables and those of the hive.
     pub async fn new(shards: u16) -> Option<(Shop, PostgresStore)> {
         let shop = Shop::bare().await?;
         let store = shop.install(shards).await;
@@ -81,26 +81,26 @@ impl Shop {
         Options::new(&self.url, "shop").unwrap()
     }
 
-    /// A connection as the application has it.
+    /// Connects as the application does.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.unwrap()
     }
 
-    /// A fence that holds, of one shard.
+    /// Returns a valid fence of one shard.
     pub async fn fence(&self, shard: u16) -> Fence {
         let hive = hive::TestHive::open(&self.url).await;
         let node = NodeId(uuid::Uuid::new_v4());
         honeyflow_hive::member::take(&hive, node, &format!("shard/shop/{shard}")).await.unwrap().fence()
     }
 
-    /// The same database by another address.
+    /// Returns the address of this database at another server address, such as that of a pooler.
     pub fn at(&self, server: &str) -> String {
         let (address, _) = server.rsplit_once('/').expect("the address names a database");
         format!("{address}/{}", self.name())
     }
 }
 
-/// Of test runs that are over.
+/// Drops the databases of test runs that have ended.
 async fn drop_abandoned(connection: &mut PgConnection) {
     let all = query_scalar("select datname::text from pg_database where datname like 'shop\\_%'");
     let all: Vec<String> = all.fetch_all(&mut *connection).await.unwrap();
@@ -115,7 +115,7 @@ async fn drop_abandoned(connection: &mut PgConnection) {
 impl Drop for Shop {
     fn drop(&mut self) {
         let shop = Shop { server: std::mem::take(&mut self.server), url: std::mem::take(&mut self.url) };
-        // None for one that is being dropped for good, or whose server was the test's own.
+        // Forget a database whose server belongs to one test, and one without an address.
         if shop.url.is_empty() || honeyflow_services::postgres().is_none_or(|service| service.url != shop.server) {
             return std::mem::forget(shop);
         }
@@ -141,7 +141,7 @@ impl Drop for Shop {
     }
 }
 
-/// Statements as a person would type them.
+/// Executes statements as a person would type them.
 pub async fn run(connection: &mut PgConnection, statements: &str) {
     connection
         .execute(AssertSqlSafe(statements.to_owned()))
@@ -153,7 +153,7 @@ pub async fn number(connection: &mut PgConnection, statement: &str) -> i64 {
     query_scalar(AssertSqlSafe(statement.to_owned())).fetch_one(connection).await.unwrap()
 }
 
-pub async fn poll(store: &PostgresStore, poll: Poll) -> Polled {
+pub async fn poll(store: &PostgresStore, poll: Poll) -> PollReply {
     match store.call(Request::Poll(poll)).await.unwrap() {
         Reply::Polled(polled) => polled,
         other => panic!("{other:?}"),

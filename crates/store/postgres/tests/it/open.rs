@@ -1,4 +1,4 @@
-//! Opening, installing, refusing.
+//! Opens and installs a store, and checks which databases it refuses.
 
 use honeyflow_conformance::store::everything;
 use honeyflow_runtime::Class;
@@ -10,7 +10,7 @@ use crate::{Shop, code, number, run};
 const TABLES: &str = "select count(*) from pg_class where relnamespace = 'public'::regnamespace";
 
 #[tokio::test]
-async fn ob_19_opening_makes_nothing_and_migrating_is_idempotent() {
+async fn ob_19_opening_creates_no_table_and_migrating_is_idempotent() {
     let Some(shop) = Shop::bare().await else { return };
     let mut application = shop.connect().await;
     let store = PostgresStore::open(shop.options()).await.unwrap();
@@ -20,16 +20,16 @@ async fn ob_19_opening_makes_nothing_and_migrating_is_idempotent() {
     let installed = store.migrate().await.unwrap();
     assert_eq!((installed.version, installed.shards), (schema::version(), 64));
     assert!(!installed.install_id.is_nil());
-    let made = number(&mut application, TABLES).await;
+    let created = number(&mut application, TABLES).await;
     assert_eq!(store.migrate().await.unwrap(), installed, "twice → no change");
-    assert_eq!(number(&mut application, TABLES).await, made);
+    assert_eq!(number(&mut application, TABLES).await, created);
     let again = PostgresStore::open(Options { shards: 8, ..shop.options() }).await.unwrap();
     assert_eq!(again.migrate().await.unwrap(), installed, "the number of shards stays what it was");
     assert!(store.call(Request::Poll(everything())).await.is_ok());
 }
 
 #[tokio::test]
-async fn ob_19_what_is_printed_installs_the_same() {
+async fn ob_19_the_printed_ddl_installs_the_same_tables() {
     let Some(shop) = Shop::bare().await else { return };
     run(&mut shop.connect().await, &schema::ddl(16)).await;
     let store = PostgresStore::open(shop.options()).await.unwrap();
@@ -53,7 +53,7 @@ async fn ob_19_several_nodes_may_install_at_once() {
 
 /// OB-1
 #[tokio::test]
-async fn the_outbox_is_as_written_down() {
+async fn the_outbox_has_the_specified_columns_and_indexes() {
     let Some((shop, _)) = Shop::new(64).await else { return };
     let mut application = shop.connect().await;
     let listed = "select string_agg(concat_ws(' ', column_name, data_type, is_nullable, column_default), E'\\n'
@@ -86,20 +86,20 @@ async fn a_schema_newer_than_the_binary_is_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_says_what_to_do() {
+async fn a_failed_open_says_what_to_do() {
     let Some(shop) = Shop::bare().await else { return };
     let (before, server) = shop.url.split_once('@').unwrap();
     let (address, _) = server.split_once('/').unwrap();
     let user = before.rsplit_once(':').unwrap().0;
-    for (url, expected, told) in [
+    for (url, expected, hint) in [
         (format!("{user}:wrong@{server}"), "access-denied", "password"),
         (format!("{before}@{address}/nowhere"), "missing-database", "create it"),
-        ("postgres://nobody@127.0.0.1:1/shop".to_owned(), "no-connection", "is the server up"),
+        ("postgres://reader@127.0.0.1:1/shop".to_owned(), "no-connection", "is the server up"),
         (format!("{}?sslmode=require", shop.url), "no-tls", "TLS"),
     ] {
         let failure = PostgresStore::open(Options::new(&url, "shop").unwrap()).await.err().unwrap();
         assert_eq!((failure.class, &*failure.code), (Class::Retry, expected), "{failure}");
-        assert!(failure.message.contains(told), "{failure}");
+        assert!(failure.message.contains(hint), "{failure}");
         assert!(!failure.message.contains("wrong"), "a password is never shown: {failure}");
     }
     let failure = Options::new("postgres://shop:secret@[", "shop").err().unwrap();

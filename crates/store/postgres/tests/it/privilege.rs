@@ -1,4 +1,4 @@
-//! Who may do what.
+//! The privileges that Honeyflow's role and the application need.
 
 use honeyflow_conformance::store::everything;
 use honeyflow_runtime::Class;
@@ -18,7 +18,7 @@ async fn role(shop: &Shop, grants: impl FnOnce(&str) -> String) -> String {
 }
 
 #[tokio::test]
-async fn ob_21_an_application_needs_no_more_than_to_insert() {
+async fn ob_21_an_application_needs_only_the_insert_privilege() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     let url = role(&shop, grants::for_application).await;
     let mut application = PgConnection::connect(&url).await.unwrap();
@@ -37,7 +37,7 @@ async fn ob_21_a_missing_privilege_says_what_to_grant() {
 }
 
 #[tokio::test]
-async fn ob_21_a_role_that_row_security_can_blind_is_refused() {
+async fn ob_21_a_role_is_refused_if_row_security_can_hide_rows() {
     let Some((shop, _)) = Shop::new(1).await else { return };
     let url = role(&shop, |role| grants::for_honeyflow(role, &[])).await;
     let options = Options::new(&url, "shop").unwrap();
@@ -45,7 +45,7 @@ async fn ob_21_a_role_that_row_security_can_blind_is_refused() {
     run(&mut shop.connect().await, "alter table honeyflow_outbox enable row level security").await;
     let failure = PostgresStore::open(options).await.err().unwrap();
     assert_eq!((failure.class, &*failure.code), (Class::Fatal, "row-security"), "{failure}");
-    // And one that runs already is told, instead of finding the table empty.
+    // A store that is already open gets an error instead of an empty table.
     let failure = store.call(Request::Poll(everything())).await.unwrap_err();
     assert_eq!(failure.code, "no-privilege", "{failure}");
 }

@@ -1,4 +1,4 @@
-//! Where rows go, and who is asked about them.
+//! The shard of a row, and polls and writes over many shards.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use honeyflow_event::shard;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Admin, NewEvent, Op, Poll, Reply, Request, Store, Write,
-    poll::{PassedOver, Sweep},
-    write::{Checkpointed, Recovered},
+    poll::{SkipRule, Sweep},
+    write::{CheckpointOutcome, RecoveredState},
 };
 use honeyflow_store_postgres::PostgresStore;
 use sqlx_core::{query::query, query_as::query_as};
 
 use crate::{Shop, number, poll, run, settle};
 
-/// Keys that are hard to agree on: Unicode, escapes, separators, composites.
+/// Keys that two implementations could hash differently: Unicode, escapes, separators, composites.
 fn vectors() -> Vec<(String, String, String)> {
     let tenants = ["", "acme", "größe", "a\u{1f}b", "日本"];
     let entities = ["book", "Book", "order line", "bücher", "b\u{301}"];
@@ -44,7 +44,7 @@ fn vectors() -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn ob_3_the_server_and_we_agree_on_every_shard() {
+async fn ob_3_the_server_and_the_node_compute_the_same_shard() {
     for count in [64_u16, 1, 32_768] {
         let Some((shop, _)) = Shop::new(count).await else { return };
         let mut application = shop.connect().await;
@@ -64,7 +64,7 @@ async fn ob_3_the_server_and_we_agree_on_every_shard() {
         let placed: Vec<(String, String, String, i16)> = placed.fetch_all(&mut application).await.unwrap();
         assert_eq!(placed.len(), vectors.len());
         for (tenant, entity, key, placed) in placed {
-            let ours = shard::of(&tenant, &entity, &key, count);
+            let ours = shard::compute(&tenant, &entity, &key, count);
             assert_eq!(i32::from(placed), i32::from(ours), "{tenant:?} {entity:?} {key:?} of {count}");
         }
     }
@@ -84,9 +84,9 @@ async fn ob_3_keys_spread_evenly_on_the_server() {
     assert_eq!(number(&mut application, counts).await, 64);
 }
 
-/// OB-17: what nobody would ever look for is put right, and the application's transaction goes on.
+/// OB-17: a shard or priority that no poll reads is corrected, and the application's transaction continues.
 #[tokio::test]
-async fn a_row_is_always_where_it_is_looked_for() {
+async fn an_invalid_shard_or_priority_is_corrected() {
     let Some((shop, store)) = Shop::new(64).await else { return };
     let mut application = shop.connect().await;
     run(
@@ -95,7 +95,7 @@ async fn a_row_is_always_where_it_is_looked_for() {
            ('book', '1', 999, 4), ('book', '2', -1, 12), ('book', '3', null, -3)",
     )
     .await;
-    let right = shard::of("", "book", "1", 64);
+    let right = shard::compute("", "book", "1", 64);
     assert_eq!(poll(&store, Poll { shard: right, ..everything() }).await.events.len(), 1);
     let found = query_as("select priority, shard from honeyflow_outbox order by id");
     let found: Vec<(i16, i16)> = found.fetch_all(&mut application).await.unwrap();
@@ -107,7 +107,7 @@ async fn append(store: &PostgresStore, events: Vec<NewEvent>) {
     store.call(Request::Append { events, idempotency: None }).await.unwrap();
 }
 
-/// All shards asked at once, as an owner of all of them does.
+/// Polls all shards at once, as a node does that owns all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ob_36_polls_of_all_shards_are_answered_each_with_its_own() {
     let Some((_shop, store)) = Shop::new(64).await else { return };
@@ -129,7 +129,7 @@ async fn ob_36_polls_of_all_shards_are_answered_each_with_its_own() {
         let mut keys: Vec<u32> = Vec::new();
         for (shard, polled) in &answers {
             for event in &polled.events {
-                assert_eq!(honeyflow_event::shard::of("", "book", &event.key, 64), *shard);
+                assert_eq!(honeyflow_event::shard::compute("", "book", &event.key, 64), *shard);
                 keys.push(event.key.parse().unwrap());
             }
             positions[usize::from(*shard)] = polled.looked_to;
@@ -145,14 +145,14 @@ async fn ob_36_polls_of_all_shards_are_answered_each_with_its_own() {
             append(&store, (600..700).map(|n| new_event(&n.to_string())).collect()).await;
         }
     }
-    // Whoever was looked through to the end stands at the end, so that the next poll is one range for all.
+    // A level that was read to the end has its position at the end, so that one range answers the next polls of all.
     let lowest = positions.iter().flatten().min();
     assert!(lowest.is_some_and(|lowest| *lowest >= 600), "{lowest:?}");
 }
 
-/// Positions of levels that are far apart: what lies between them is nobody's but the one that is behind.
+/// The positions of the levels are far apart: only the level that is behind reads the rows between them.
 #[tokio::test]
-async fn ob_36_no_row_is_passed_by_while_there_is_a_backlog() {
+async fn ob_36_no_row_is_skipped_while_there_is_a_backlog() {
     let Some((shop, store)) = Shop::new(2).await else { return };
     let mut application = shop.connect().await;
     let backlog = "insert into honeyflow_outbox(entity, entity_key, priority)
@@ -187,20 +187,21 @@ async fn ob_37_sweeps_of_several_shards_are_answered_each_with_its_own() {
     append(&store, (0..40).map(author).collect()).await;
     let sweeps = (0..4_u16).map(|shard| {
         let sweep = Sweep { from: 0, to: i64::MAX, room: 1000, known: Arc::default() };
-        // Half of them pass over something, so that they are not asked alike.
-        let passed_over = vec![PassedOver { entity: "author".into(), workflow: None }];
+        // Half of the sweeps skip rows, so that they need different statements.
+        let passed_over = vec![SkipRule { entity: "author".into(), workflow: None }];
         let passed_over = if shard % 2 == 0 { passed_over } else { vec![] };
         poll(&store, Poll { shard, sweep: Some(sweep), passed_over, ..everything() })
     });
     for (shard, polled) in (0..4_u16).zip(join_all(sweeps).await) {
-        let of = |entity: &str| (0..40).filter(|n: &u32| shard::of("", entity, &n.to_string(), 4) == shard).count();
+        let of =
+            |entity: &str| (0..40).filter(|n: &u32| shard::compute("", entity, &n.to_string(), 4) == shard).count();
         let expected = of("book") + if shard % 2 == 0 { 0 } else { of("author") };
         assert_eq!(polled.events.len(), expected, "shard {shard}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ob_44_one_transaction_carries_many_shards_and_a_refused_one_hurts_no_other() {
+async fn ob_44_one_transaction_writes_many_shards_and_an_invalid_fence_refuses_only_its_own() {
     let Some((shop, store)) = Shop::new(64).await else { return };
     append(&store, (0..64).map(|n| new_event(&n.to_string())).collect()).await;
     let mut fences = Vec::new();
@@ -219,31 +220,31 @@ async fn ob_44_one_transaction_carries_many_shards_and_a_refused_one_hurts_no_ot
 }
 
 #[tokio::test]
-async fn ob_61_what_is_taken_up_again_belongs_to_the_new_events_shard() {
+async fn ob_61_resumed_checkpoints_belong_to_the_shard_of_the_new_event() {
     let Some((shop, store)) = Shop::new(64).await else { return };
-    // The row bears the table's name and so lies in another shard than the entity's key would.
+    // The row has the table's name, so it is in another shard than the entity's key.
     let fence = shop.fence(63).await;
-    assert_ne!(shard::of("", "book", "1", 64), 63);
-    let done = checkpoint("1", &[1], Checkpointed::Skipped, Vec::new());
+    assert_ne!(shard::compute("", "book", "1", 64), 63);
+    let done = checkpoint("1", &[1], CheckpointOutcome::Skipped, Vec::new());
     let parked = honeyflow_conformance::store::park("1", "index", &[1]);
     append(&store, vec![new_event("1")]).await;
     let reply = store.call(Request::Write(Write { fence: fence.clone(), ops: vec![done, parked] })).await;
     assert!(matches!(reply, Ok(Reply::Committed)), "{reply:?}");
     store
-        .call(Request::Admin(Admin::RetryParked { filter: Default::default(), again: Default::default() }))
+        .call(Request::Admin(Admin::RetryParked { filter: Default::default(), mode: Default::default() }))
         .await
         .unwrap();
     let recovered = |shard| {
         let store = store.clone();
         async move {
             match store.call(Request::Recover { shard }).await.unwrap() {
-                Reply::Recovered(Recovered { checkpoints, .. }) => checkpoints,
+                Reply::Recovered(RecoveredState { checkpoints, .. }) => checkpoints,
                 other => panic!("{other:?}"),
             }
         }
     };
     assert_eq!(recovered(63).await.len(), 0);
-    let taken_up = recovered(shard::of("", "book", "1", 64)).await;
+    let taken_up = recovered(shard::compute("", "book", "1", 64)).await;
     assert_eq!(taken_up.len(), 1);
     assert_eq!(taken_up[0].run, run_of("1", "index"));
 }
@@ -253,7 +254,7 @@ async fn a_request_that_fails_does_not_fail_its_neighbours() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     append(&store, (0..30).map(|n| new_event(&n.to_string())).collect()).await;
     let mut application = shop.connect().await;
-    // Deleting this one row fails half-way through its request.
+    // The delete of this row fails in the middle of its request.
     run(
         &mut application,
         "create function guard() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$;
@@ -283,6 +284,6 @@ async fn a_request_that_fails_does_not_fail_its_neighbours() {
         }
     }
     let left: Vec<i64> = poll(&store, everything()).await.events.iter().map(|event| event.id).collect();
-    assert_eq!(left, ids[15..18], "the failed request is undone as a whole");
+    assert_eq!(left, ids[15..18], "the whole failed request is rolled back");
     assert_eq!(number(&mut application, "select count(*) from honeyflow_failure").await, 9);
 }

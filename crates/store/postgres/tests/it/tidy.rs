@@ -1,11 +1,11 @@
-//! What has run out goes, and nothing else.
+//! Expired rows are removed, and no others.
 
 use crate::{Shop, number, run};
 
 const OLD: &str = "clock_timestamp() - interval '32 days'";
 
 #[tokio::test]
-async fn what_has_run_out_is_removed() {
+async fn expired_rows_are_removed() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     let mut person = shop.connect().await;
     run(
@@ -30,7 +30,11 @@ async fn what_has_run_out_is_removed() {
         assert_eq!(number(&mut person, &format!("select count(*) from honeyflow_{table}")).await, left, "{table}");
     }
     assert_eq!(number(&mut person, "select count(*) from honeyflow_run").await, 10_000);
-    assert_eq!(number(&mut person, "select min(id) from honeyflow_run").await, 2501, "the oldest go, however many");
+    assert_eq!(
+        number(&mut person, "select min(id) from honeyflow_run").await,
+        2501,
+        "all of the oldest rows are removed"
+    );
 }
 
 #[tokio::test]
@@ -58,5 +62,5 @@ async fn wf_20_a_version_outlives_its_last_mention_by_thirty_days() {
             .unwrap();
     let expected = [("book", 1), ("book", 3), ("book", 4), ("book", 5), ("mail", 1)];
     let expected = expected.map(|(workflow, version)| (workflow.to_owned(), version));
-    assert_eq!(left, expected, "what is named stays, what was used lately, and each one's newest");
+    assert_eq!(left, expected, "versions that are named, recently used, or the newest of their workflow stay");
 }

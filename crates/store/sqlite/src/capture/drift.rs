@@ -1,8 +1,8 @@
-//! Drift: what the application's migrations have done to our triggers. Frameworks rebuild tables (create, copy, drop,
-//! rename) and so drop triggers without a word.
+//! Drift: how the application's migrations have changed our triggers. Frameworks rebuild tables (create, copy, drop,
+//! rename) and so drop triggers silently.
 //!
-//! `honeyflow_meta` keeps the schema version at which the triggers were last seen whole, and a hash of what was wanted
-//! then: while both are the same there is nothing to look at, also after a time in which no node ran.
+//! `honeyflow_meta` stores the schema version at which the triggers were last complete, and a hash of the tables that
+//! were to be captured then. While both are unchanged there is nothing to check, even after a time without any node.
 
 use honeyflow_event::document;
 use honeyflow_runtime::Failure;
@@ -19,7 +19,7 @@ const WANTED_SEEN: &str = "capture-wanted";
 pub struct DriftReport {
     pub schema_version: i64,
     pub drifts: Vec<Drift>,
-    /// Tables and columns that are not there (any more): their entities wait for the next change of the schema.
+    /// Tables and columns that do not exist (any more): their entities wait for the next change of the schema.
     pub misfits: Vec<Misfit>,
 }
 
@@ -27,16 +27,16 @@ pub struct DriftReport {
 pub struct Drift {
     pub table: String,
     pub trigger: String,
-    pub what: Drifted,
+    pub what: DriftKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Drifted {
-    /// Changes of the table were not captured: it has to be verified.
+pub enum DriftKind {
+    /// The trigger does not exist, so changes of the table were not captured: the table must be verified.
     Missing,
-    /// Its text is not what it should be; what it captured meanwhile is unknown.
+    /// The trigger's text differs; which changes it captured meanwhile is unknown.
     Changed,
-    /// Nobody wants it any more.
+    /// The configuration no longer needs the trigger.
     Superfluous,
 }
 
@@ -45,12 +45,12 @@ impl DriftReport {
         self.drifts.is_empty() && self.misfits.is_empty()
     }
 
-    /// Tables whose changes may have been missed, each once.
+    /// Returns the tables whose changes may have been missed, each once.
     pub fn tables(&self) -> Vec<&str> {
         let mut tables: Vec<&str> = self
             .drifts
             .iter()
-            .filter(|drift| drift.what != Drifted::Superfluous)
+            .filter(|drift| drift.what != DriftKind::Superfluous)
             .map(|drift| drift.table.as_str())
             .chain(self.misfits.iter().map(Misfit::table))
             .collect();
@@ -60,7 +60,7 @@ impl DriftReport {
     }
 }
 
-/// Compares the database with what is wanted. Costs two small reads while nothing has changed.
+/// Compares the installed triggers with the wanted ones. It costs two small reads while nothing has changed.
 pub fn check_drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<DriftReport, Failure> {
     let failed = |error| outcome::failure(&error, "look for changed triggers");
     let schema_version = schema_version(connection).map_err(failed)?;
@@ -74,48 +74,48 @@ pub fn check_drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<D
     let mut drifts = Vec::new();
     for trigger in &triggers {
         let what = match present.iter().find(|found| found.name == trigger.name) {
-            None => Drifted::Missing,
-            Some(found) if found.sql != trigger.sql => Drifted::Changed,
+            None => DriftKind::Missing,
+            Some(found) if found.sql != trigger.sql => DriftKind::Changed,
             Some(_) => continue,
         };
         drifts.push(Drift { table: table_of(&trigger.name), trigger: trigger.name.clone(), what });
     }
     for found in present {
-        // Triggers of a table that cannot be captured now still do what they can.
+        // The triggers of a table that does not fit now stay: they still capture what they can.
         let misfit = misfits.iter().any(|misfit| misfit.table() == table_of(&found.name));
         if !misfit && !triggers.iter().any(|trigger| trigger.name == found.name) {
-            drifts.push(Drift { table: table_of(&found.name), trigger: found.name, what: Drifted::Superfluous });
+            drifts.push(Drift { table: table_of(&found.name), trigger: found.name, what: DriftKind::Superfluous });
         }
     }
     Ok(DriftReport { schema_version, drifts, misfits })
 }
 
-/// Only the list, where nobody asks what was seen before.
+/// Returns only the list of drifts.
 pub fn drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<Vec<Drift>, Failure> {
     Ok(check_drift(connection, wanted)?.drifts)
 }
 
-pub(super) struct Installed {
+pub(super) struct InstalledTrigger {
     pub name: String,
     pub sql: String,
 }
 
-/// Our triggers, whatever table they stand on now.
-pub(super) fn installed(connection: &Connection) -> rusqlite::Result<Vec<Installed>> {
+/// Returns our triggers, on any table.
+pub(super) fn installed(connection: &Connection) -> rusqlite::Result<Vec<InstalledTrigger>> {
     connection
         .prepare("select name, sql from sqlite_master where type = 'trigger' and substr(name, 1, length(?1)) = ?1 order by rowid")?
-        .query_map([NAME_HEAD], |row| Ok(Installed { name: row.get(0)?, sql: row.get(1)? }))?
+        .query_map([NAME_HEAD], |row| Ok(InstalledTrigger { name: row.get(0)?, sql: row.get(1)? }))?
         .collect()
 }
 
-/// Of the wishes, since the triggers follow from them and the schema.
+/// Returns the hash of the tables to capture: the triggers follow from them and the schema.
 pub(super) fn fingerprint(wanted: &[CaptureTable]) -> u64 {
     let texts = wanted.iter().map(|capture| format!("{capture:?}").into()).collect();
-    // A new release may generate other triggers from the same wishes.
+    // A new release may generate other triggers for the same tables.
     document::hash(&serde_json::json!([env!("CARGO_PKG_VERSION"), serde_json::Value::Array(texts)]))
 }
 
-/// From here on the triggers are known to be whole, or not.
+/// Stores that the triggers are complete at this schema version, or (none) that this is unknown.
 pub(super) fn note(connection: &Connection, fingerprint: Option<u64>) -> rusqlite::Result<()> {
     let Some(fingerprint) = fingerprint else {
         connection.execute("delete from honeyflow_meta where name in (?1, ?2)", params![SCHEMA_SEEN, WANTED_SEEN])?;
@@ -142,7 +142,7 @@ fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("select schema_version from pragma_schema_version", [], |row| row.get(0))
 }
 
-/// `honeyflow: run … (book) insert` → `book`.
+/// Returns the table of a trigger's name: `honeyflow: run … (book) insert` → `book`.
 pub(super) fn table_of(trigger: &str) -> String {
     let rest = trigger.strip_prefix(NAME_HEAD).unwrap_or(trigger);
     rest.rsplit_once(')').map_or(rest, |(table, _)| table).to_owned()

@@ -1,5 +1,5 @@
-//! Expressions that stand in triggers. They run inside the *application's* SQLite: only syntax and functions of a
-//! default 3.35 build.
+//! SQL expressions of the triggers. The *application's* SQLite executes them: only syntax and functions of a default
+//! 3.35 build are allowed.
 
 use honeyflow_store::{
     CaptureTable, Columns, KeyColumn, KeyType,
@@ -11,10 +11,10 @@ use super::{
     quote::{identifier, literal},
 };
 
-/// A chain of OR nests as deep as it is long, and SQLite allows 1,000 levels.
+/// The maximum length of one OR chain: a chain nests as deep as it is long, and SQLite allows 1,000 levels.
 const TERMS_MAX: usize = 64;
 
-/// The name under which the rowid can be had, if a column does not hide it.
+/// Returns a name of the rowid that no column hides.
 pub fn rowid_name(table: &Table) -> Option<&'static str> {
     if !table.rowid || table.view {
         return None;
@@ -22,10 +22,10 @@ pub fn rowid_name(table: &Table) -> Option<&'static str> {
     ["rowid", "_rowid_", "oid"].into_iter().find(|name| table.column(name).is_none())
 }
 
-/// The column that *is* the rowid: the only one of the primary key, declared as exactly INTEGER.
+/// Returns the column that *is* the rowid: the only column of the primary key, declared as exactly INTEGER.
 pub fn rowid_alias(table: &Table) -> Option<&Column> {
     match table.primary_key()[..] {
-        // A key declared INTEGER … DESC is not the rowid; then it has an index of its own.
+        // A key declared INTEGER … DESC is not the rowid; such a key has its own index.
         [only] if table.rowid && only.declared_type.eq_ignore_ascii_case("integer") => {
             (!table.unique.iter().any(|unique| unique.primary)).then_some(only)
         }
@@ -33,7 +33,7 @@ pub fn rowid_alias(table: &Table) -> Option<&Column> {
     }
 }
 
-/// The key text of the row called `row` (`NEW`, `OLD` or an alias).
+/// Returns the expression for the key text of the row called `row` (`NEW`, `OLD` or an alias).
 pub fn key_text(row: &str, key: &[KeyColumn], rowid: &str) -> String {
     match key {
         [] => format!("CAST({row}.{rowid} AS TEXT)"),
@@ -42,7 +42,7 @@ pub fn key_text(row: &str, key: &[KeyColumn], rowid: &str) -> String {
             let parts: Vec<_> = parts
                 .iter()
                 .map(|part| match part.kind {
-                    // Digits and hex have nothing to escape.
+                    // Digits and hex need no escaping.
                     KeyType::Integer | KeyType::Blob => part_text(row, part),
                     KeyType::Text => format!(r"replace(replace({}, '\', '\\'), '|', '\|')", part_text(row, part)),
                 })
@@ -60,7 +60,7 @@ fn part_text(row: &str, part: &KeyColumn) -> String {
     }
 }
 
-/// Conditions under which the row's key is whole; none where it always is.
+/// Returns the conditions under which no part of the row's key is NULL; an empty list if none can be.
 pub fn key_present(row: &str, key: &[KeyColumn], table: &Table) -> Vec<String> {
     let alias = rowid_alias(table).map(|column| column.name.as_str());
     key.iter()
@@ -76,12 +76,13 @@ pub fn key_present(row: &str, key: &[KeyColumn], table: &Table) -> Vec<String> {
         .collect()
 }
 
-/// OLD and NEW differ in the column, byte by byte: a NOCASE column must not hide `'Foo'` → `'foo'`.
+/// Returns the condition that OLD and NEW differ in the column, byte by byte: a NOCASE column must not hide
+/// `'Foo'` → `'foo'`.
 pub fn changed(column: &str, table: &Table) -> String {
     let name = identifier(column);
     let bytes = format!("OLD.{name} COLLATE BINARY IS NOT NEW.{name}");
     let untyped = table.column(column).is_some_and(|column| holds_any_type(column, table));
-    // Where 1 and 1.0 may both stand, they are equal and yet read differently.
+    // In a column without a type, 1 and 1.0 are equal but are read as different values.
     if untyped { format!("{bytes} OR typeof(OLD.{name}) IS NOT typeof(NEW.{name})") } else { bytes }
 }
 
@@ -89,16 +90,16 @@ fn holds_any_type(column: &Column, table: &Table) -> bool {
     let declared = column.declared_type.to_ascii_uppercase();
     let kept = declared.is_empty() || declared.contains("BLOB") || (table.strict && declared == "ANY");
     let strict_blob = table.strict && declared == "BLOB";
-    // Rules of affinity: INT, CHAR, CLOB and TEXT come before BLOB.
+    // In SQLite's rules of affinity, INT, CHAR, CLOB and TEXT take precedence over BLOB.
     kept && !strict_blob && !["INT", "CHAR", "CLOB", "TEXT"].iter().any(|word| declared.contains(word))
 }
 
-/// Terms for every column whose change makes an event.
+/// Returns one condition per column whose change creates an event.
 pub fn changed_terms(capture: &CaptureTable, table: &Table) -> Vec<String> {
     let mut columns: Vec<&str> = capture.key.iter().map(|part| part.name.as_str()).collect();
     columns.extend(capture.carried.iter().map(String::as_str));
     match &capture.watched {
-        // A generated column changes only with those it is made of.
+        // A generated column changes only together with the columns it is computed from.
         Columns::All => columns.extend(table.columns.iter().filter(|c| !c.generated).map(|c| c.name.as_str())),
         Columns::Some(names) => columns.extend(names.iter().map(String::as_str)),
     }
@@ -111,7 +112,7 @@ pub fn changed_terms(capture: &CaptureTable, table: &Table) -> Vec<String> {
     seen.into_iter().map(|column| changed(column, table)).collect()
 }
 
-/// `a OR b OR …`, in groups.
+/// Returns `a OR b OR …`, in groups of at most [`TERMS_MAX`].
 pub fn any_of(terms: &[String]) -> String {
     if terms.len() <= TERMS_MAX {
         return terms.join("\n  OR ");
@@ -120,7 +121,7 @@ pub fn any_of(terms: &[String]) -> String {
     any_of(&groups)
 }
 
-/// The payload's items for the carried columns of `row`, as `side`; none where nothing is carried.
+/// Returns the payload's items for the carried columns of `row`, as `side`; an empty list if nothing is carried.
 pub fn payload_items(side: &str, row: &str, carried: &[String]) -> Vec<String> {
     let items = carried.iter().map(|column| {
         let head = literal(&format!("{side}.{}:", payload::escape(column)));

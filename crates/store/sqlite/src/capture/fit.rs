@@ -1,5 +1,5 @@
-//! Whether a table can be captured as wished: asked before a trigger is made, because SQLite would only find out when
-//! the application's next statement fails.
+//! Checks whether a table can be captured as configured, before a trigger is created: SQLite would find a problem only
+//! when the application's next statement fails.
 
 use std::fmt;
 
@@ -7,6 +7,7 @@ use honeyflow_runtime::Failure;
 use honeyflow_store::{CaptureTable, Catalogue, Columns, catalogue::Table};
 
 use super::expression::rowid_name;
+use crate::codes;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Misfit {
@@ -17,11 +18,11 @@ pub enum Misfit {
         table: String,
         column: String,
     },
-    /// A view has no rows of its own.
+    /// The name is that of a view, which has no rows of its own.
     View {
         table: String,
     },
-    /// Neither a key was named nor is there a rowid to write.
+    /// The configuration names no key, and the table has no rowid.
     NoKey {
         table: String,
     },
@@ -52,15 +53,15 @@ impl fmt::Display for Misfit {
 impl From<Misfit> for Failure {
     fn from(misfit: Misfit) -> Failure {
         let code = match misfit {
-            Misfit::MissingTable { .. } => "missing-table",
-            Misfit::MissingColumn { .. } => "missing-column",
-            Misfit::View { .. } | Misfit::NoKey { .. } => "not-capturable",
+            Misfit::MissingTable { .. } => codes::MISSING_TABLE,
+            Misfit::MissingColumn { .. } => codes::MISSING_COLUMN,
+            Misfit::View { .. } | Misfit::NoKey { .. } => codes::NOT_CAPTURABLE,
         };
         Failure::fatal(code, format!("capture: {misfit}"))
     }
 }
 
-/// The table to capture, or everything that is in the way.
+/// Returns the table to capture, or all reasons why it cannot be captured.
 pub fn fits<'a>(capture: &CaptureTable, catalogue: &'a Catalogue) -> Result<&'a Table, Vec<Misfit>> {
     let name = || capture.table.clone();
     let Some(table) = catalogue.table(&capture.table) else {

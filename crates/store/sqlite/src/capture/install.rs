@@ -1,26 +1,26 @@
-//! Puts triggers in place and takes them away. Everything happens in one transaction that holds the write lock: the
-//! application's statements run either under the old set or under the new one.
+//! Installs and removes triggers. Everything happens in one transaction that holds the write lock: each statement of
+//! the application runs with either the old set of triggers or the new one.
 
 use honeyflow_runtime::Failure;
 use honeyflow_store::{CaptureTable, Catalogue};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::{
-    drift::{Installed, fingerprint, installed, note, table_of},
+    drift::{InstalledTrigger, fingerprint, installed, note, table_of},
     fit::{Misfit, fits},
     quote::identifier,
     trigger::{Trigger, triggers},
 };
-use crate::{catalogue, outcome};
+use crate::{catalogue, codes, outcome};
 
-/// What an installation has changed, by the triggers' names.
+/// The changes of an installation, as names of triggers.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Changes {
     pub created: Vec<String>,
     pub replaced: Vec<String>,
     pub dropped: Vec<String>,
     pub unchanged: usize,
-    /// What could not be captured ([`reinstall`] alone goes on past these).
+    /// The reasons why tables could not be captured. Only [`reinstall`] continues in spite of them.
     pub misfits: Vec<Misfit>,
 }
 
@@ -30,23 +30,24 @@ impl Changes {
     }
 }
 
-/// Makes the database's triggers equal to what is wanted; a second time, nothing changes. The outbox must be there.
+/// Makes the installed triggers equal to the wanted ones; a second call changes nothing. The outbox must exist.
 pub fn install(connection: &mut Connection, wanted: &[CaptureTable]) -> Result<Changes, Failure> {
     put(connection, wanted, true)
 }
 
-/// The same as [`install`]: what is wanted is compared with what is there, whoever made it.
+/// Does the same as [`install`]: it compares the wanted triggers with the installed ones, from any release.
 pub fn upgrade(connection: &mut Connection, wanted: &[CaptureTable]) -> Result<Changes, Failure> {
     put(connection, wanted, true)
 }
 
-/// After a migration of the application: installs what fits and says what does not, instead of refusing it all. The
-/// tables of `created` and `replaced` went without capture for a while and have to be verified.
+/// Reinstalls triggers after a migration of the application: it installs the triggers that fit and reports the misfits,
+/// instead of refusing everything. The tables of `created` and `replaced` had no capture for a while and must be
+/// verified.
 pub fn reinstall(connection: &mut Connection, wanted: &[CaptureTable]) -> Result<Changes, Failure> {
     put(connection, wanted, false)
 }
 
-/// The statements of an installation, for `--print`.
+/// Returns the statements of an installation, for `--print`.
 pub fn plan(wanted: &[CaptureTable], catalogue: &Catalogue) -> Result<String, Failure> {
     let (triggers, misfits) = generate(wanted, catalogue);
     match misfits.into_iter().next() {
@@ -55,7 +56,8 @@ pub fn plan(wanted: &[CaptureTable], catalogue: &Catalogue) -> Result<String, Fa
     }
 }
 
-/// Removes triggers and our tables. Refused while the outbox holds events, unless `force`: they would be lost.
+/// Removes the triggers and Honeyflow's tables. It refuses while the outbox has events, which would be lost, unless
+/// `force` is set.
 pub fn uninstall(connection: &mut Connection, force: bool) -> Result<(), Failure> {
     let transaction = begin(connection)?;
     let work = || -> rusqlite::Result<Option<i64>> {
@@ -80,7 +82,7 @@ pub fn uninstall(connection: &mut Connection, force: bool) -> Result<(), Failure
     let left = work().map_err(|error| outcome::failure(&error, "uninstall the source"))?;
     if let Some(left) = left {
         return Err(Failure::reject(
-            "outbox-not-empty",
+            codes::OUTBOX_NOT_EMPTY,
             format!(
                 "{left} events are left in the outbox; let a node finish them, or uninstall with --force and lose them"
             ),
@@ -99,7 +101,7 @@ fn put(connection: &mut Connection, wanted: &[CaptureTable], strict: bool) -> Re
     refuse_other_encodings(&transaction, wanted)?;
     let failed = |error| outcome::failure(&error, "install triggers");
     let mut changes = exchange(&transaction, &triggers, &misfits).map_err(failed)?;
-    // With something missing the next look must be a whole one again.
+    // With a misfit, the next check must compare everything again.
     let seen = misfits.is_empty().then(|| fingerprint(wanted));
     note(&transaction, seen).map_err(failed)?;
     transaction.commit().map_err(failed)?;
@@ -124,7 +126,8 @@ pub(super) fn generate(wanted: &[CaptureTable], catalogue: &Catalogue) -> (Vec<T
     (made, misfits)
 }
 
-/// `hex` gives a text's bytes as they are stored, and a payload does not say how.
+/// Refuses a database that is not UTF-8: `hex` returns a text's bytes as stored, and a payload does not say the
+/// encoding.
 fn refuse_other_encodings(transaction: &Transaction<'_>, wanted: &[CaptureTable]) -> Result<(), Failure> {
     let Some(carrying) = wanted.iter().find(|capture| !capture.carried.is_empty()) else { return Ok(()) };
     let encoding: String = transaction
@@ -135,7 +138,7 @@ fn refuse_other_encodings(transaction: &Transaction<'_>, wanted: &[CaptureTable]
     }
     let table = &carrying.table;
     Err(Failure::fatal(
-        "encoding",
+        codes::ENCODING,
         format!(
             "the database is {encoding}, but edges by key (here of `{table}`) need UTF-8; write them as statements"
         ),
@@ -143,12 +146,12 @@ fn refuse_other_encodings(transaction: &Transaction<'_>, wanted: &[CaptureTable]
 }
 
 fn exchange(transaction: &Transaction<'_>, triggers: &[Trigger], misfits: &[Misfit]) -> rusqlite::Result<Changes> {
-    // Named here so that a source without tables fails now, not at the application's next statement.
+    // Fail now if the outbox does not exist, not at the application's next statement.
     transaction.execute_batch("select entity, entity_key, priority, format, payload from honeyflow_outbox limit 0")?;
     let mut changes = Changes::default();
     let present = installed(transaction)?;
-    for Installed { name, .. } in &present {
-        // What stands on a table that does not fit now still captures what it can.
+    for InstalledTrigger { name, .. } in &present {
+        // The triggers of a table that does not fit now stay: they still capture what they can.
         let kept = misfits.iter().any(|misfit| misfit.table() == table_of(name));
         if !kept && !triggers.iter().any(|trigger| trigger.name == *name) {
             drop_trigger(transaction, name)?;

@@ -1,8 +1,8 @@
-//! Payload format 2: `old|new.<column>:<typeof>:<hex>` joined by `;`. Triggers write it with `typeof` and `hex` alone,
-//! which every SQLite has; here it becomes the JSON that the rest of Honeyflow reads.
+//! Payload format 2: `old|new.<column>:<typeof>:<hex>` joined by `;`. Triggers write it with only `typeof` and `hex`,
+//! which every SQLite has; this file converts it to the JSON that the rest of Honeyflow reads.
 //!
 //! `{"old": {"book_id": 5}, "new": {"book_id": 7}}`; a side that the change does not have is left out. A BLOB is
-//! `{"blob": "<lower-case hex>"}`, so that it is never taken for a text.
+//! `{"blob": "<lower-case hex>"}`, so that it is never confused with a text.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,12 @@ use honeyflow_event::document;
 use honeyflow_runtime::Failure;
 use serde_json::{Map, Value};
 
-/// What triggers write.
+use crate::codes;
+
+/// The format that triggers write.
 pub const FORMAT: u16 = 2;
 
-/// The JSON text of a payload of format 2.
+/// Returns the JSON text of a payload of format 2.
 pub fn decode(text: &str) -> Result<String, Failure> {
     let mut old = Map::new();
     let mut new = Map::new();
@@ -40,7 +42,7 @@ pub fn decode(text: &str) -> Result<String, Failure> {
     Ok(Value::Object(payload).to_string())
 }
 
-/// A column's name as it stands in a payload: what would end it is written as `%` and two hex digits.
+/// Returns a column's name as written in a payload: the separators `;` and `:`, and `%`, become `%` and two hex digits.
 pub(super) fn escape(column: &str) -> Cow<'_, str> {
     if !column.contains([';', ':', '%']) {
         return Cow::Borrowed(column);
@@ -90,7 +92,7 @@ fn unhex(hex: &str) -> Option<Vec<u8>> {
 
 fn unreadable(item: &str, why: &str) -> Failure {
     let head: String = item.chars().take(80).collect();
-    Failure::reject("unreadable-payload", format!("payload item `{head}` cannot be read: {why}"))
+    Failure::reject(codes::UNREADABLE_PAYLOAD, format!("payload item `{head}` cannot be read: {why}"))
 }
 
 #[cfg(test)]
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ob_23_what_is_no_payload_is_refused_and_never_panics() {
+    fn ob_23_an_invalid_payload_is_refused_and_never_panics() {
         for text in
             ["", ";", "old", "old.a", "old.a:text", "old.a:text:4", "old.a:text:ZZ", "mid.a:text:41", "old.a:text:FF"]
         {

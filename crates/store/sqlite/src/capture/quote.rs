@@ -1,11 +1,11 @@
-//! The one place where names and texts become SQL.
+//! Quotes names and texts for SQL; no other place does.
 
-/// `order line` → `"order line"`.
+/// Quotes a name: `order line` → `"order line"`.
 pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `it's` → `'it''s'`.
+/// Quotes a text: `it's` → `'it''s'`.
 pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

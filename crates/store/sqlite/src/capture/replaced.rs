@@ -1,6 +1,6 @@
-//! REPLACE removes a row that collides with the new one, and no DELETE trigger runs. Where the new row's own event does
-//! not speak for the removed one, BEFORE triggers look up who would go. They may report a row that then stays: a
-//! superfluous event costs one load, a missing one is a wrong document.
+//! REPLACE removes a row that collides with the new one without running a DELETE trigger. If the new row's event does
+//! not also cover the removed row, BEFORE triggers look up the rows that REPLACE would remove. They may report a row
+//! that then stays: a superfluous event costs one load, a missing event means a wrong document.
 
 use honeyflow_store::catalogue::{Unique, UniqueValue};
 
@@ -10,7 +10,7 @@ use super::{
     trigger::{Body, Trigger},
 };
 
-/// The row that would go.
+/// The alias of the row that would be removed.
 const ROW: &str = "r";
 
 pub(super) fn triggers(body: &Body<'_>) -> Vec<Trigger> {
@@ -30,7 +30,7 @@ pub(super) fn triggers(body: &Body<'_>) -> Vec<Trigger> {
         .collect();
     let moved: Option<Vec<String>> =
         collisions.iter().map(|collision| collision.moved.clone()).collect::<Option<Vec<_>>>().map(|all| all.concat());
-    // An update that leaves alone what must be unique (nearly all do) does not enter the body.
+    // An update that does not change a unique value (nearly all updates) does not execute the body.
     let condition: Vec<_> = moved.iter().map(|terms| format!("({})", any_of(terms))).collect();
     vec![
         body.trigger("before insert", "BEFORE INSERT", &[], &on_insert),
@@ -41,7 +41,7 @@ pub(super) fn triggers(body: &Body<'_>) -> Vec<Trigger> {
 struct Collision {
     /// Conditions under which the row [`ROW`] collides with NEW.
     meets: Vec<String>,
-    /// An update can collide only if one of these holds; none: it cannot be said.
+    /// An update can collide only if one of these conditions holds; none: unknown.
     moved: Option<Vec<String>>,
     /// The removed row's event would be that of the new row: same key, same carried values.
     covered: bool,
@@ -73,7 +73,7 @@ fn of_index(body: &Body<'_>, unique: &Unique) -> Collision {
                 }
             }
             UniqueValue::Expression(expression) => {
-                // The same text in two scopes: inside the subquery its names mean the new row's values.
+                // The same text in two scopes: inside the subquery, its names refer to the new row's values.
                 let new: Vec<_> = body.table.columns.iter().map(|column| identifier(&column.name)).collect();
                 let new: Vec<_> = new.iter().map(|name| format!("NEW.{name} AS {name}")).collect();
                 meets.push(format!("({expression}) = (SELECT {expression} FROM (SELECT {}))", new.join(", ")));
@@ -82,7 +82,8 @@ fn of_index(body: &Body<'_>, unique: &Unique) -> Collision {
         }
     }
     if let Some(filter) = &unique.filter {
-        // Without it the partial index could not be used. A change of what it names may let a row in.
+        // SQLite could not use the partial index without its filter. A changed column of the filter may add a row to
+        // the index.
         meets.push(format!("({filter})"));
         moved = None;
     }
@@ -96,7 +97,7 @@ fn of_index(body: &Body<'_>, unique: &Unique) -> Collision {
     Collision { meets, moved, covered }
 }
 
-/// Columns that make up an event. The rowid that a table without a key writes leads nowhere by itself.
+/// Returns the columns that form an event. The rowid, which a table without a key writes, does not identify an entity.
 fn needed<'a>(body: &Body<'a>) -> impl Iterator<Item = &'a str> {
     let key = body.capture.key.iter().map(|part| part.name.as_str());
     key.chain(body.capture.carried.iter().map(String::as_str))

@@ -1,9 +1,9 @@
-//! Triggers of one table, as text. Pure: the same table and wishes always give the same text, so that an installed
-//! trigger can be compared with it byte by byte.
+//! Generates the triggers of one table, as text. Pure: the same table and configuration always give the same text, so
+//! that an installed trigger can be compared with it byte by byte.
 //!
 //! - AFTER UPDATE has no column list: `UPDATE OF id` would miss `SET rowid = …`.
 //! - A body names only its own table and the outbox: another table's name breaks migrations that drop and rename.
-//! - The inserted row cannot violate a constraint, since an outer `INSERT OR IGNORE` would then drop it without a word.
+//! - The inserted row cannot violate a constraint, because an outer `INSERT OR IGNORE` would then silently drop it.
 
 use honeyflow_store::{CaptureTable, catalogue::Table};
 
@@ -14,20 +14,20 @@ use super::{
     replaced,
 };
 
-/// SQLite shows only a trigger's name when it does not fit any more: so the name says what to do.
+/// SQLite shows only the name of a trigger that no longer fits its table, so the name says what to do.
 pub(super) const NAME_HEAD: &str = "honeyflow: run honeyflow source upgrade (";
 
-/// What the outbox gives a row that names no priority.
+/// The outbox's default for a row without a priority.
 const PRIORITY_UNNAMED: u8 = honeyflow_event::PRIORITY_DEFAULT;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trigger {
     pub name: String,
-    /// Exactly as `sqlite_master` will hold it.
+    /// The text exactly as `sqlite_master` stores it.
     pub sql: String,
 }
 
-/// All triggers that capture `capture.table`. Columns it names are taken as given: [`super::fits`] checks them.
+/// Returns all triggers that capture `capture.table`. It does not check the columns: [`super::fits`] does.
 pub fn triggers(capture: &CaptureTable, table: &Table) -> Vec<Trigger> {
     let body = Body::new(capture, table);
     let mut triggers = vec![insert(&body), update(&body)];
@@ -52,7 +52,8 @@ fn update(body: &Body<'_>) -> Trigger {
     body.trigger("update", "AFTER UPDATE", &conditions, &[body.row("NEW", &["old", "new"])])
 }
 
-/// A changed key is a delete of the old one; the update trigger sees the new one. None where no key can change.
+/// Returns the trigger for a changed key: it reports the old key as deleted, and the update trigger reports the new
+/// one. None if no key can change.
 fn rekey(body: &Body<'_>) -> Option<Trigger> {
     let mut conditions = key_present("OLD", &body.capture.key, body.table);
     let mut terms: Vec<_> = body.capture.key.iter().map(|part| changed(&part.name, body.table)).collect();
@@ -71,7 +72,7 @@ fn delete(body: &Body<'_>) -> Trigger {
     body.trigger("delete", "AFTER DELETE", &key_present("OLD", &body.capture.key, body.table), &[rows])
 }
 
-/// What the triggers of one table share.
+/// The parts that the triggers of one table share.
 pub(super) struct Body<'a> {
     pub capture: &'a CaptureTable,
     pub table: &'a Table,
@@ -90,7 +91,7 @@ impl<'a> Body<'a> {
         rowid_name(self.table).map(|rowid| format!("OLD.{rowid} IS NOT NEW.{rowid}"))
     }
 
-    /// `INSERT INTO honeyflow_outbox (entity, …)`, without what is inserted.
+    /// Returns `INSERT INTO honeyflow_outbox (entity, …)`, without the values.
     pub fn head(&self) -> String {
         let mut columns = "entity, entity_key".to_owned();
         if self.capture.priority != PRIORITY_UNNAMED {
@@ -102,7 +103,7 @@ impl<'a> Body<'a> {
         format!("INSERT INTO honeyflow_outbox ({columns})")
     }
 
-    /// The values of an event of the row called `row`; `items` make its payload.
+    /// Returns the values of an event for the row called `row`; `items` form its payload.
     pub fn values(&self, row: &str, items: &[String]) -> String {
         let mut values = format!("{}, {}", literal(&self.capture.table), self.key_text(row));
         if self.capture.priority != PRIORITY_UNNAMED {

@@ -1,14 +1,14 @@
-//! Reads the text of CREATE INDEX as far as needed: its parts and its condition, which no pragma gives.
+//! Parses the text of CREATE INDEX as far as needed: its parts and its condition, which no pragma returns.
 
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Written {
-    /// Without ASC or DESC.
+pub(super) struct IndexText {
+    /// The parts, without ASC or DESC.
     pub parts: Vec<String>,
     pub filter: Option<String>,
 }
 
-/// None: not a text that SQLite would have stored.
-pub(super) fn parse(sql: &str) -> Option<Written> {
+/// Parses the text; returns none for a text that SQLite would not have stored.
+pub(super) fn parse(sql: &str) -> Option<IndexText> {
     let tokens = tokens(sql);
     let open = tokens.iter().position(|token| token == "(")?;
     let mut parts = vec![Vec::new()];
@@ -40,10 +40,10 @@ pub(super) fn parse(sql: &str) -> Option<Written> {
         [word, condition @ ..] if word.eq_ignore_ascii_case("where") => Some(condition.join(" ")),
         _ => None,
     };
-    Some(Written { parts: parts.collect(), filter })
+    Some(IndexText { parts: parts.collect(), filter })
 }
 
-/// Words, quoted things and signs; blanks and comments are dropped. Joined by blanks they mean the same again.
+/// Returns words, quoted texts and operators, without blanks and comments. Joined by blanks they have the same meaning.
 fn tokens(sql: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut characters = sql.chars().peekable();
@@ -57,13 +57,13 @@ fn tokens(sql: &str) -> Vec<String> {
                     if next != end {
                         continue;
                     }
-                    // A doubled quote stands for itself; brackets know no such thing.
+                    // A doubled quote is one quote character; brackets have no such rule.
                     match characters.peek() {
                         Some(again) if *again == end && end != ']' => token.extend(characters.next()),
                         _ => break,
                     }
                 }
-                // x'00' and the like: a blob's prefix is a word of its own so far.
+                // The prefix of a blob such as x'00' was read as a separate word.
                 if first == '\'' && tokens.last().is_some_and(|last: &String| last.eq_ignore_ascii_case("x")) {
                     token.insert_str(0, &tokens.pop().unwrap_or_default());
                 }
@@ -87,7 +87,7 @@ fn tokens(sql: &str) -> Vec<String> {
                     token.push(next);
                 }
             }
-            // Signs of two characters (`<=`, `||`, `->>`) must stay together.
+            // Operators of several characters (`<=`, `||`, `->>`) must stay together.
             sign if !matches!(sign, '(' | ')' | ',') => {
                 while let Some(next) = characters.next_if(|next| "<>=!|&".contains(*next)) {
                     token.push(next);
@@ -111,7 +111,7 @@ mod tests {
     #[track_caller]
     fn check(sql: &str, parts: &[&str], filter: Option<&str>) {
         let parts = parts.iter().map(ToString::to_string).collect();
-        assert_eq!(parse(sql), Some(Written { parts, filter: filter.map(str::to_owned) }));
+        assert_eq!(parse(sql), Some(IndexText { parts, filter: filter.map(str::to_owned) }));
     }
 
     #[test]

@@ -3,7 +3,7 @@ create table honeyflow_meta (
   value text not null
 ) without rowid;
 
--- One row per event. Rows are inserted and deleted, never updated; ids are never used twice.
+-- One row per event. Rows are inserted and deleted, never updated; ids are never reused.
 create table honeyflow_outbox (
   id          integer primary key autoincrement,
   format      smallint not null default 1,
@@ -21,11 +21,12 @@ create table honeyflow_outbox (
   root        bigint,
   payload     text
 );
--- Rows of the default priority are found along the primary key: one page less in the application's transaction.
+-- Polls find rows of the default priority by the primary key: the application's transaction writes one page less.
 create index honeyflow_outbox_ready on honeyflow_outbox (shard, priority, id) where ready_at is null and priority <> 4;
 create index honeyflow_outbox_due on honeyflow_outbox (shard, ready_at) where ready_at is not null;
 
--- Outputs that a repeat must not compute again. parked: 0, or the parked entry that keeps them.
+-- Stored outputs of steps, so that a repeated run does not execute them again. parked: 0, or the id of the parked entry
+-- that owns them.
 create table honeyflow_checkpoint (
   tenant     text not null,
   entity     text not null,
@@ -45,7 +46,7 @@ create table honeyflow_checkpoint (
   primary key (tenant, entity, entity_key, workflow, parked, phase, step, instance)
 ) without rowid;
 
--- Attempts of items that will be tried again.
+-- Counted attempts of items that will be retried.
 create table honeyflow_failure (
   tenant     text not null,
   entity     text not null,
@@ -60,7 +61,8 @@ create table honeyflow_failure (
   primary key (tenant, entity, entity_key, workflow, phase, step, instance)
 ) without rowid;
 
--- Set aside with an error. workflow '': owed to all. event: the message's own row, 0 where the data is read fresh.
+-- Parked runs with their error. workflow '': an obligation to all workflows. event: the id of the message's row; 0 if a
+-- run reads the current data.
 create table honeyflow_parked (
   id         integer primary key autoincrement,
   tenant     text not null,
@@ -85,7 +87,7 @@ create table honeyflow_parked (
 create unique index honeyflow_parked_item
   on honeyflow_parked (tenant, entity, entity_key, workflow, phase, step, instance, event);
 
--- Producers' message ids that are done (entity not ''), and requests to the door that are stored (entity '').
+-- Producers' message ids that are done (entity not ''), and idempotency keys of stored requests (entity '').
 create table honeyflow_dedupe (
   tenant     text not null,
   entity     text not null,
@@ -98,7 +100,7 @@ create table honeyflow_dedupe (
 ) without rowid;
 create index honeyflow_dedupe_until on honeyflow_dedupe (until_ms);
 
--- used_at: when a node last worked by it, or something was last seen to name it.
+-- Definition versions. used_at: when a node last used the version, or when a row was last seen to name it.
 create table honeyflow_definition (
   workflow   text not null,
   version    integer not null,
@@ -116,7 +118,7 @@ create table honeyflow_pause (
   primary key (noun, name)
 ) without rowid;
 
--- Events that somebody may wait for, under the name and key they led to. event_at: when it was written.
+-- Stored events for which a run may wait, under the name and key of their target. event_at: when the event was written.
 create table honeyflow_signal (
   id         integer primary key autoincrement,
   tenant     text not null,

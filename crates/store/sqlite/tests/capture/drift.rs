@@ -1,6 +1,6 @@
-//! What migrations of the application do to triggers, and how it is found.
+//! How migrations of the application change triggers, and how the drift is found.
 
-use honeyflow_store_sqlite::capture::{self, Drifted, Misfit};
+use honeyflow_store_sqlite::capture::{self, DriftKind, Misfit};
 
 use crate::shop::{Shop, each, table};
 
@@ -11,7 +11,7 @@ fn wanted() -> [honeyflow_store::CaptureTable; 1] {
 }
 
 #[track_caller]
-fn assert_found_and_mended(shop: &mut Shop, what: Drifted) {
+fn assert_found_and_repaired(shop: &mut Shop, what: DriftKind) {
     let report = capture::check_drift(&shop.connection, &wanted()).unwrap();
     assert!(!report.drifts.is_empty() && report.drifts.iter().all(|drift| drift.what == what), "{report:?}");
     assert_eq!(report.tables(), ["book"]);
@@ -29,7 +29,7 @@ fn ob_20_no_drift_after_an_install() {
     shop.run("create table other (a)");
     assert!(capture::check_drift(&shop.connection, &wanted()).unwrap().is_empty(), "an unrelated change of the schema");
     let other = [table("book", &["title"])];
-    assert_eq!(capture::drift(&shop.connection, &other).unwrap().len(), 1, "other wishes, same schema");
+    assert_eq!(capture::drift(&shop.connection, &other).unwrap().len(), 1, "another configuration, same schema");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn ob_20_a_table_rebuilt_by_create_copy_drop_rename_is_found() {
              drop table book; alter table new_book rename to book; commit",
         );
         assert_eq!(made, [""; 0], "a rebuild changes no row");
-        assert_found_and_mended(shop, Drifted::Missing);
+        assert_found_and_repaired(shop, DriftKind::Missing);
     });
 }
 
@@ -56,7 +56,7 @@ fn ob_20_a_table_rebuilt_by_rename_create_copy_drop_is_found() {
             "begin; alter table book rename to old_book; create table book (id integer primary key, title text, used text);
              insert into book select * from old_book; drop table old_book; commit",
         );
-        assert_found_and_mended(shop, Drifted::Missing);
+        assert_found_and_repaired(shop, DriftKind::Missing);
     });
 }
 
@@ -66,7 +66,7 @@ fn ob_20_triggers_that_went_with_a_renamed_table_come_back() {
         shop.run(
             "alter table book rename to book_backup; create table book (id integer primary key, title text, used text)",
         );
-        assert_found_and_mended(shop, Drifted::Changed);
+        assert_found_and_repaired(shop, DriftKind::Changed);
         assert_eq!(shop.made_by("insert into book_backup(id) values (5)"), [""; 0], "the backup is captured no longer");
     });
 }
@@ -75,14 +75,14 @@ fn ob_20_triggers_that_went_with_a_renamed_table_come_back() {
 fn ob_20_a_dropped_trigger_is_found() {
     let mut shop = Shop::plain(BOOK, &wanted());
     shop.run("drop trigger \"honeyflow: run honeyflow source upgrade (book) update\"");
-    assert_found_and_mended(&mut shop, Drifted::Missing);
+    assert_found_and_repaired(&mut shop, DriftKind::Missing);
 }
 
 #[test]
 fn ob_20_a_new_unique_index_is_found() {
     let mut shop = Shop::plain(BOOK, &wanted());
     shop.run("create unique index one on book(title)");
-    assert_found_and_mended(&mut shop, Drifted::Missing);
+    assert_found_and_repaired(&mut shop, DriftKind::Missing);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn ob_20_a_missing_column_or_table_is_reported_and_the_rest_stays_captured() {
         assert_eq!(report.tables(), ["book"]);
         capture::reinstall(&mut shop.connection, &wanted()).unwrap();
         shop.run(BOOK);
-        assert_found_and_mended(shop, Drifted::Missing);
+        assert_found_and_repaired(shop, DriftKind::Missing);
     });
 }
 
@@ -120,6 +120,6 @@ fn ob_20_a_missing_column_or_table_is_reported_and_the_rest_stays_captured() {
 fn ob_20_triggers_nobody_wants_are_named() {
     let shop = Shop::plain(BOOK, &wanted());
     let report = capture::check_drift(&shop.connection, &[]).unwrap();
-    assert!(report.drifts.len() == 4 && report.drifts.iter().all(|drift| drift.what == Drifted::Superfluous));
+    assert!(report.drifts.len() == 4 && report.drifts.iter().all(|drift| drift.what == DriftKind::Superfluous));
     assert!(report.tables().is_empty(), "nothing was missed");
 }

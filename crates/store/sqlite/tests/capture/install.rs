@@ -1,4 +1,4 @@
-//! Installing and uninstalling.
+//! Installs and uninstalls triggers.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -60,7 +60,7 @@ fn ob_19_the_triggers_of_a_table() {
 }
 
 #[test]
-fn ob_12_triggers_keep_to_what_an_old_sqlite_has() {
+fn ob_12_triggers_use_only_syntax_of_an_old_sqlite() {
     let shop = Shop::plain(
         "create table a (id integer primary key, b text unique, c as (b) unique); create table d (e blob, f) strict;"
             .replace(" strict", "")
@@ -92,7 +92,7 @@ fn ob_19_a_second_install_changes_nothing() {
 }
 
 #[test]
-fn ob_19_an_upgrade_changes_what_differs_and_drops_what_nobody_wants() {
+fn ob_19_an_upgrade_replaces_changed_triggers_and_drops_unneeded_ones() {
     let setup = format!("{BOOK} create table author (id integer primary key, name text);");
     let mut shop = Shop::plain(&setup, &[table("book", &["title"]), table("author", &["name"])]);
     let wanted = [table("book", &["isbn"])];
@@ -179,7 +179,7 @@ fn ob_19_nothing_is_installed_without_the_outbox() {
 }
 
 #[test]
-fn ob_20_what_cannot_be_captured_is_refused() {
+fn ob_20_a_table_that_cannot_be_captured_is_refused() {
     let mut shop = Shop::plain(
         "create table t (a text primary key, b text) without rowid; create view v as select a from t;
          create table u (rowid, oid, _rowid_);",

@@ -1,11 +1,11 @@
-//! Keys: how they are written, and what happens when they change.
+//! Keys: how triggers write them, and which events a changed key creates.
 
 use honeyflow_store::KeyType;
 
 use crate::shop::{carrying, each, key, keyed, table};
 
 #[test]
-fn ob_7_a_changed_key_is_both_keys() {
+fn ob_7_a_changed_key_creates_events_for_both_keys() {
     each("create table book (id integer primary key, title text);", &[table("book", &["title"])], |shop| {
         shop.run("insert into book values (1, 'a'), (2, 'b')");
         shop.events();
@@ -16,7 +16,7 @@ fn ob_7_a_changed_key_is_both_keys() {
 }
 
 #[test]
-fn ob_7_swapped_keys_are_all_seen() {
+fn ob_7_swapped_keys_are_all_captured() {
     let wanted = [keyed("seat", vec![key("code", KeyType::Text)], &["who"])];
     each("create table seat (code text, who text);", &wanted, |shop| {
         shop.run("insert into seat values ('a', 'Ann'), ('b', 'Bob')");
@@ -69,7 +69,7 @@ fn ob_3_a_key_of_one_part_is_left_as_it_is() {
 }
 
 #[test]
-fn ob_7_a_key_that_is_null_makes_no_event() {
+fn ob_7_a_null_key_creates_no_event() {
     let wanted = [keyed("line", vec![key("a", KeyType::Text), key("b", KeyType::Text)], &["note"])];
     each("create table line (a text, b text, note text, primary key (a, b));", &wanted, |shop| {
         assert_eq!(shop.made_by("insert into line values ('x', null, 'n')"), [""; 0]);

@@ -1,5 +1,5 @@
-//! Capture on real databases: statements go through the SQLite we are built with, and through the `sqlite3` program of
-//! the machine, which is older and made by others.
+//! Tests of capture on real databases: the tests run statements through the SQLite that we are built with, and through
+//! the machine's `sqlite3` program, which is older and built by others.
 
 mod catalogue;
 mod drift;

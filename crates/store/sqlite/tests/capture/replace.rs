@@ -161,7 +161,7 @@ fn ob_12_the_replaced_links_old_end_is_carried() {
 }
 
 #[test]
-fn ob_12_no_before_trigger_where_the_new_row_speaks_for_the_old() {
+fn ob_12_no_before_trigger_where_the_new_rows_event_covers_the_old_row() {
     for (setup, wanted) in [
         ("create table book (id integer primary key, title text);", table("book", &["title"])),
         (
@@ -196,7 +196,7 @@ fn ob_12_cascades_of_a_replaced_row_are_captured() {
 }
 
 #[test]
-fn ob_12_whoever_collides_is_found_by_an_index() {
+fn ob_12_a_colliding_row_is_found_by_an_index() {
     let shop = Shop::plain(
         "create table book (id integer primary key, isbn text, slug text collate nocase, title text, gone integer default 0);
          create unique index one on book(isbn) where gone = 0; create unique index two on book(lower(title));

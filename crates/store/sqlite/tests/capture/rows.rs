@@ -1,4 +1,4 @@
-//! Which rows the ordinary statements make.
+//! The outbox rows that ordinary statements create.
 
 use honeyflow_store::{CaptureTable, Columns, KeyType};
 
@@ -26,7 +26,7 @@ fn each_shop(test: impl Fn(&mut Shop)) {
 }
 
 #[test]
-fn ob_6_each_operation_makes_exactly_one_row() {
+fn ob_6_each_operation_creates_exactly_one_row() {
     each_shop(|shop| {
         assert_eq!(shop.made_by("insert into author values (7, 'Ann', 'x')"), ["author 7"]);
         assert_eq!(shop.made_by("insert into book(id, title) values (7, 'Bees')"), ["book 7"]);
@@ -237,7 +237,7 @@ fn ob_6_changes_by_the_applications_own_triggers_are_captured() {
 }
 
 #[test]
-fn ob_15_events_live_and_die_with_the_data() {
+fn ob_15_events_are_committed_and_rolled_back_with_the_data() {
     each_shop(|shop| {
         assert_eq!(shop.made_by("begin; insert into book(id) values (1); rollback"), [""; 0]);
         assert_eq!(

@@ -21,7 +21,7 @@ pub struct Shop {
     program: Option<PathBuf>,
 }
 
-/// Runs the test through each way. `setup` makes the application's tables.
+/// Runs the test with both. `setup` creates the application's tables.
 pub fn each(setup: &str, wanted: &[CaptureTable], test: impl Fn(&mut Shop)) {
     test(&mut Shop::new(setup, wanted, None));
     match sqlite3_program() {
@@ -51,7 +51,7 @@ impl Shop {
         Shop::new(setup, wanted, None)
     }
 
-    /// One session of the application.
+    /// Executes statements in one session of the application.
     #[track_caller]
     pub fn run(&self, sql: &str) {
         if let Err(error) = self.try_run(sql) {
@@ -84,7 +84,7 @@ impl Shop {
         if output.status.success() && error.is_empty() { Ok(()) } else { Err(error) }
     }
 
-    /// The events since the last time, as `table key [payload]`, in the order of their ids; they are removed.
+    /// Removes and returns the events since the last call, as `table key [payload]`, ordered by id.
     pub fn events(&self) -> Vec<String> {
         let sql = "delete from honeyflow_outbox returning id, entity, entity_key, format, payload, shard, kind";
         let mut statement = self.connection.prepare(sql).unwrap();
@@ -103,7 +103,7 @@ impl Shop {
         events.into_iter().map(|(_, text)| text).collect()
     }
 
-    /// Runs a session and says which events it made.
+    /// Executes statements in one session and returns the events that it created.
     #[track_caller]
     pub fn made_by(&self, sql: &str) -> Vec<String> {
         assert_eq!(self.events(), [""; 0], "events were left over");
@@ -134,7 +134,7 @@ pub fn columns(watched: &[&str]) -> Columns {
     Columns::Some(names(watched))
 }
 
-/// A table keyed by the integer `id` of which `watched` is used.
+/// Returns a captured table with the integer key `id` and the columns `watched`.
 pub fn table(name: &str, watched: &[&str]) -> CaptureTable {
     keyed(name, vec![key("id", KeyType::Integer)], watched)
 }

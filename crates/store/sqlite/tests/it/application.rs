@@ -1,4 +1,4 @@
-//! What the application sees: its own tools, its own SQLite, its own clock.
+//! The store from the application's side: its own tools, its own SQLite, its own clock.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ async fn ob_4_a_row_of_the_sqlite3_program_is_a_complete_event() {
     assert_eq!(sqlite3(&shop, "pragma integrity_check").unwrap().trim(), "ok");
 }
 
-/// Columns and defaults as the specification's table has them.
+/// The columns and defaults are those of the specification's table.
 #[tokio::test]
 async fn ob_1_the_outbox_has_the_columns_of_the_specification() {
     let (shop, _store) = Shop::new("").await;
@@ -104,11 +104,11 @@ async fn odd_rows_written_by_hand_do_not_stop_a_poll() {
     let Reply::Polled(polled) = store.call(Request::Poll(poll)).await.unwrap() else { panic!("not polled") };
     let events: Vec<_> = polled.events.iter().map(|event| (&*event.key, event.priority, event.format)).collect();
     assert_eq!(events, [("2", 0, 1), ("5", 4, 9), ("6", 4, 1), ("1", 9, 1), ("3", 9, 1)], "found by the sweep");
-    assert_eq!(polled.oversized.iter().map(|row| row.id).collect::<Vec<_>>(), [4, 7], "to be set aside");
+    assert_eq!(polled.oversized.iter().map(|row| row.id).collect::<Vec<_>>(), [4, 7], "these rows will be parked");
 }
 
 #[tokio::test]
-async fn the_schema_version_rides_in_every_poll() {
+async fn every_poll_returns_the_schema_version() {
     let (shop, store) = Shop::new("create table book(id integer primary key)").await;
     let version = async || match store.call(Request::Poll(everything())).await.unwrap() {
         Reply::Polled(polled) => polled.schema_version,
@@ -120,9 +120,9 @@ async fn the_schema_version_rides_in_every_poll() {
     assert_ne!(before, version().await);
 }
 
-/// Rows of other levels that a poll of the default one has stepped over are not stepped over again.
+/// A poll of the default level that has read rows of other levels does not read them again.
 #[tokio::test]
-async fn ob_36_a_poll_to_the_end_of_the_table_says_so() {
+async fn ob_36_a_poll_that_reads_to_the_end_of_the_table_reports_it() {
     let (shop, store) = Shop::new("").await;
     let application = shop.application();
     application
@@ -140,8 +140,8 @@ async fn ob_36_a_poll_to_the_end_of_the_table_says_so() {
     };
     let first = polled(&poll).await;
     assert_eq!(first.events.iter().map(|event| &*event.key).collect::<Vec<_>>(), ["1"]);
-    assert_eq!(first.looked_to[4], 4, "everything there was");
-    assert_eq!(first.looked_to[7], 0, "nobody looked");
+    assert_eq!(first.looked_to[4], 4, "it has read the whole table");
+    assert_eq!(first.looked_to[7], 0, "this level was not read");
 
     application.execute_batch("insert into honeyflow_outbox(entity, entity_key) values ('book', '5')").unwrap();
     poll.levels[4].after = first.looked_to[4];
@@ -150,5 +150,5 @@ async fn ob_36_a_poll_to_the_end_of_the_table_says_so() {
     assert_eq!(second.events.iter().map(|event| &*event.key).collect::<Vec<_>>(), ["5", "2", "3"]);
 
     poll.levels[4] = honeyflow_store::poll::Level { after: 0, room: 1 };
-    assert_eq!(polled(&poll).await.looked_to[4], 1, "no further than the room allowed");
+    assert_eq!(polled(&poll).await.looked_to[4], 1, "it reads no further than its room");
 }

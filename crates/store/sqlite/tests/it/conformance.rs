@@ -1,17 +1,17 @@
-//! The suite of the contract.
+//! Runs the contract's conformance suite.
 
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
-use honeyflow_conformance::store::{Harness, Raw};
+use honeyflow_conformance::store::{Harness, RawRow};
 use honeyflow_event::{EventId, Kind};
 use honeyflow_store::KeyType;
 use rusqlite::{Connection, types::Value};
 
 use crate::{Shop, column, document};
 
-/// Names only what is set, as an application would.
-fn insert(application: &Connection, raw: Raw) -> EventId {
+/// Inserts a row; the statement names only the columns that are set, as an application would.
+fn insert(application: &Connection, raw: RawRow) -> EventId {
     let kind = raw.kind.map(|kind| match kind {
         Kind::Row => "row",
         Kind::Message => "message",

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_runtime::Class;
-use honeyflow_store::{KeyType, Load, Loaded, Request, Store};
+use honeyflow_store::{KeyType, Load, LoadResult, Request, Store};
 use serde_json::{Value, json};
 
 use crate::{Shop, column, document, load, outcome};
@@ -50,7 +50,7 @@ async fn f35_a_document_of_more_than_a_mebibyte_rejects_that_key_alone() {
 }
 
 #[tokio::test]
-async fn ob_24_what_json_cannot_hold_rejects_that_key_alone() {
+async fn ob_24_a_value_that_json_cannot_represent_rejects_that_key_alone() {
     let (_shop, store) = Shop::new(BOOKS).await;
     let mut statement = document("select id, title, price, tags from book where id in $keys");
     statement.json = vec!["tags".into()];
@@ -68,8 +68,8 @@ async fn ob_24_what_json_cannot_hold_rejects_that_key_alone() {
     ];
     assert_eq!(outcomes, expected);
     let rejected = loaded.iter().filter_map(|loaded| match loaded {
-        Loaded::Rejected(failure) => Some(failure.class),
-        Loaded::Document(_) => None,
+        LoadResult::Rejected(failure) => Some(failure.class),
+        LoadResult::Document(_) => None,
     });
     assert!(rejected.into_iter().all(|class| class == Class::Reject));
 }
@@ -136,7 +136,7 @@ async fn a_single_key_uses_the_index() {
 }
 
 #[tokio::test]
-async fn statements_that_cannot_be_right_are_refused_before_they_run() {
+async fn an_invalid_statement_is_refused_before_it_runs() {
     let (shop, store) = Shop::new(BOOKS).await;
     for (text, code) in [
         ("select id, title from book", "no-keys"),
@@ -153,7 +153,7 @@ async fn statements_that_cannot_be_right_are_refused_before_they_run() {
         assert_eq!((failure.class, &*failure.code), (Class::Fatal, code), "{text}: {failure}");
         assert!(failure.message.starts_with("entity.book.document: "), "{failure}");
         if !matches!(code, "bad-parameters") {
-            assert!(load(&store, &document(text), &["1"]).await.is_err(), "nor are they run: {text}");
+            assert!(load(&store, &document(text), &["1"]).await.is_err(), "a load does not execute it either: {text}");
         }
     }
     let good = document("select b.id, b.title as name from book b where b.id in $keys");
@@ -163,7 +163,7 @@ async fn statements_that_cannot_be_right_are_refused_before_they_run() {
 }
 
 #[tokio::test]
-async fn a_statement_that_takes_too_long_is_ended() {
+async fn a_slow_statement_is_interrupted() {
     let (_shop, store) = Shop::new(BOOKS).await;
     let endless = "with recursive n(i) as (select 1 union all select i + 1 from n)
          select max(i) as id from n where i in $keys";

@@ -1,4 +1,4 @@
-//! Edge statements: from what has changed to the documents that use it, page by page.
+//! Edge statements: they lead from a changed row to the documents that contain it, page by page.
 
 use std::{sync::Arc, time::Duration};
 

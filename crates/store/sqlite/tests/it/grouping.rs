@@ -1,4 +1,4 @@
-//! One writer: requests share a transaction and not their fates.
+//! The one writer: requests share a transaction, but each succeeds or fails alone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,7 +43,7 @@ async fn a_request_that_fails_does_not_fail_its_neighbours() {
     let (shop, store) = Shop::new("").await;
     let fence = fence(&shop).await;
     let ids = append(&store, 30).await;
-    // Deleting this one row fails half-way through its request.
+    // The delete of this row fails in the middle of its request.
     shop.application()
         .execute_batch(&format!(
             "create trigger guard before delete on honeyflow_outbox when old.id = {}
@@ -51,7 +51,7 @@ async fn a_request_that_fails_does_not_fail_its_neighbours() {
             ids[16]
         ))
         .unwrap();
-    // Row by row, so that something is done before it fails.
+    // One operation per row, so that some are done before it fails.
     let requests = ids.chunks(3).map(|chunk| {
         let ops = chunk.iter().map(|id| Op::Settle { events: vec![*id], runs: vec![] }).collect();
         store.call(Request::Write(Write { fence: fence.clone(), ops }))
@@ -64,11 +64,11 @@ async fn a_request_that_fails_does_not_fail_its_neighbours() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(left(&store).await, ids[15..18], "the failed request is undone as a whole");
+    assert_eq!(left(&store).await, ids[15..18], "the whole failed request is rolled back");
 }
 
 #[tokio::test]
-async fn while_the_application_writes_requests_wait_and_then_say_busy() {
+async fn while_the_application_writes_requests_wait_and_then_fail_as_busy() {
     let (shop, _) = Shop::new("").await;
     let fence = fence(&shop).await;
     let options = Options { busy_timeout: Duration::from_millis(300), ..shop.options() };
@@ -81,7 +81,7 @@ async fn while_the_application_writes_requests_wait_and_then_say_busy() {
         let failure = reply.unwrap_err();
         assert_eq!((failure.class, &*failure.code), (Class::Retry, "database-busy"), "{failure}");
     }
-    assert_eq!(left(&store).await, ids, "polls read on");
+    assert_eq!(left(&store).await, ids, "polls continue to read");
     let patient = SqliteStore::open(&Options { busy_timeout: Duration::from_secs(30), ..shop.options() }).unwrap();
     let waiting = tokio::spawn(patient.call(settle(&fence, &ids)));
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -91,11 +91,11 @@ async fn while_the_application_writes_requests_wait_and_then_say_busy() {
 }
 
 #[tokio::test]
-async fn small_acknowledgements_wait_for_company() {
+async fn small_acknowledgements_wait_and_share_a_transaction() {
     let (shop, _) = Shop::new("").await;
     let fence = fence(&shop).await;
     let commits = |shop: &Shop| -> i64 {
-        // Every committed change of our tables moves the file's change counter; WAL keeps it in the log, so count frames.
+        // The size of the WAL grows with every commit.
         std::fs::metadata(shop.folder.path().join("shop.db-wal")).map_or(0, |wal| wal.len().cast_signed())
     };
     let options = Options { acknowledge_every: Duration::from_millis(200), ..shop.options() };
@@ -143,7 +143,7 @@ async fn until(mut reached: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_store_that_is_gone_answers_retry() {
+async fn a_stopped_store_answers_retry() {
     let (_shop, store) = Shop::new("").await;
     let store = Arc::new(store);
     let failed = store.write_with(|_| -> Result<(), Failure> { panic!("a bug stops the writer") }).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The store in SQLite: the suite that every backend passes, and what only this one has.
+//! Tests of the store in SQLite: the suite that every backend passes, and what only this one has.
 
 mod application;
 mod conformance;
@@ -14,19 +14,19 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use honeyflow_event::Key;
 use honeyflow_runtime::Failure;
-use honeyflow_store::{KeyColumn, KeyType, Load, Loaded, Reply, Request, Statement, Store};
+use honeyflow_store::{KeyColumn, KeyType, Load, LoadResult, Reply, Request, Statement, Store};
 use honeyflow_store_sqlite::{Options, SqliteStore};
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// An application's database in a folder of its own, with our tables installed.
+/// An application's database in its own folder, with Honeyflow's tables installed.
 pub struct Shop {
     pub folder: TempDir,
 }
 
 impl Shop {
-    /// Without our tables.
+    /// Creates a database without Honeyflow's tables.
     pub fn bare() -> Shop {
         let shop = Shop { folder: tempfile::tempdir().unwrap() };
         shop.application().execute_batch("pragma journal_mode = wal").unwrap();
@@ -46,7 +46,7 @@ impl Shop {
     }
 
     pub fn options(&self) -> Options {
-        // Commits of tests need not survive a power cut; pauses between acknowledgements are tested by themselves.
+        // Commits of tests need not survive a power cut; pauses between acknowledgements have their own test.
         Options { relaxed: true, acknowledge_every: Duration::ZERO, ..Options::new(self.path(), "shop") }
     }
 
@@ -54,7 +54,7 @@ impl Shop {
         SqliteStore::open(&self.options()).unwrap()
     }
 
-    /// A connection as the application has it.
+    /// Opens a connection as the application does.
     pub fn application(&self) -> Connection {
         let connection = Connection::open(self.path()).unwrap();
         connection.busy_timeout(Duration::from_secs(5)).unwrap();
@@ -78,7 +78,7 @@ pub fn document(text: &str) -> Statement {
     }
 }
 
-pub async fn load(store: &SqliteStore, statement: &Statement, keys: &[&str]) -> Result<Vec<Loaded>, Failure> {
+pub async fn load(store: &SqliteStore, statement: &Statement, keys: &[&str]) -> Result<Vec<LoadResult>, Failure> {
     let keys = keys.iter().map(|key| Key::from(*key)).collect();
     let statement = Arc::new(statement.clone());
     let load = Load { statement, keys, expand: None, timeout: Duration::from_secs(10) };
@@ -88,10 +88,10 @@ pub async fn load(store: &SqliteStore, statement: &Statement, keys: &[&str]) -> 
     }
 }
 
-/// The document, `null` if there is none, or the code of the rejection.
-pub fn outcome(loaded: &Loaded) -> Result<Value, &str> {
+/// Returns the document, `null` if there is none, or the code of the rejection.
+pub fn outcome(loaded: &LoadResult) -> Result<Value, &str> {
     match loaded {
-        Loaded::Document(document) => Ok(document.as_deref().cloned().unwrap_or_default()),
-        Loaded::Rejected(failure) => Err(&failure.code),
+        LoadResult::Document(document) => Ok(document.as_deref().cloned().unwrap_or_default()),
+        LoadResult::Rejected(failure) => Err(&failure.code),
     }
 }

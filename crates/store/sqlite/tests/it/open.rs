@@ -1,4 +1,4 @@
-//! Opening, installing, refusing.
+//! Opens and installs a store, and checks which files it refuses.
 
 use honeyflow_conformance::store::everything;
 use honeyflow_runtime::Class;
@@ -12,7 +12,7 @@ fn tables(shop: &Shop) -> i64 {
 }
 
 #[tokio::test]
-async fn ob_19_opening_makes_nothing_and_migrating_is_idempotent() {
+async fn ob_19_opening_creates_no_table_and_migrating_is_idempotent() {
     let shop = Shop::bare();
     let store = shop.open();
     assert!(!store.is_installed().await.unwrap());
@@ -22,9 +22,9 @@ async fn ob_19_opening_makes_nothing_and_migrating_is_idempotent() {
     let installed = store.migrate().await.unwrap();
     assert_eq!((installed.version, installed.shards), (schema::version(), 1));
     assert!(!installed.install_id.is_nil());
-    let made = tables(&shop);
+    let created = tables(&shop);
     assert_eq!(store.migrate().await.unwrap(), installed, "twice → no change");
-    assert_eq!(tables(&shop), made);
+    assert_eq!(tables(&shop), created);
     assert_eq!(shop.open().installed().await.unwrap(), Some(installed));
     assert!(store.call(Request::Poll(everything())).await.is_ok());
 }
@@ -39,7 +39,7 @@ async fn a_schema_newer_than_the_binary_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_missing_or_no_database_is_refused() {
+async fn a_missing_file_and_a_file_that_is_not_a_database_are_refused() {
     let shop = Shop::bare();
     let missing = Options::new(shop.folder.path().join("mistyped.db"), "shop");
     let failure = SqliteStore::open(&missing).err().unwrap();
@@ -53,7 +53,7 @@ async fn a_file_that_is_missing_or_no_database_is_refused() {
 }
 
 #[tokio::test]
-async fn wal_is_set_only_when_asked() {
+async fn wal_is_set_only_when_configured() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
     let mode = || -> String {

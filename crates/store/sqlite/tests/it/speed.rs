@@ -1,4 +1,4 @@
-//! Orders of magnitude, with generous limits: a scan where a lookup should be shows as a hundredfold.
+//! Checks orders of magnitude with generous limits: a scan instead of a lookup takes a hundred times as long.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The page's one script and one stylesheet. Their names hold the hash of their content, so that a browser may keep
-//! them for ever and never shows a new page with an old script.
+//! The page's one script and one stylesheet. Their names contain the hash of their content, so that a browser may cache
+//! them for ever and never combines a new page with an old script.
 
 use axum::{
     body::Body,
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::answer;
 
-/// A comb cell, as a picture of its own: `img-src data:` allows it.
+/// A comb cell as a data URL: `img-src data:` allows it.
 pub(crate) const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E\
     %3Cpath d='M16 2l12 7v14l-12 7-12-7V9z' fill='%23e8a317'/%3E%3Cpath d='M16 9l6 3.5v7L16 23l-6-3.5v-7z' \
     fill='%23fff6dd'/%3E%3C/svg%3E";

@@ -1,16 +1,16 @@
-//! Two lines over the last minutes, as SVG path data: the newest second stands at the right edge.
+//! Draws two lines over the last minutes, as SVG path data: the newest second is at the right edge.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::words;
+use super::format;
 use crate::sample::{BEATS_MAX, Rates};
 
 pub(crate) const WIDTH: f64 = 600.0;
 pub(crate) const HEIGHT: f64 = 120.0;
 
-/// Lines, areas beneath them, the scale's top, and the values for those who point at one.
+/// The lines, the areas beneath them, the top of the scale, and the values that the page shows under the pointer.
 #[derive(Clone, Default, Debug, Serialize)]
 pub(crate) struct Chart {
     pub events_line: String,
@@ -35,15 +35,15 @@ impl Chart {
             events_area,
             runs_line,
             runs_area,
-            top: words::rate(top),
-            middle: words::rate(top / 2.0),
+            top: format::rate(top),
+            middle: format::rate(top / 2.0),
             events: tenth(&rates.events_history),
             runs: tenth(&rates.runs_history),
         }
     }
 }
 
-/// The next 1, 2 or 5 times a power of ten; at least 10, so that a quiet node does not look busy.
+/// Rounds up to the next 1, 2 or 5 times a power of ten; at least 10, so that an idle node does not look busy.
 fn round_up(highest: f64) -> f64 {
     let mut top = 10.0;
     for factor in [2.0, 2.5, 2.0].into_iter().cycle().take(40) {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_second_stands_at_the_right() {
+    fn the_newest_second_is_at_the_right_edge() {
         let (line, area) = paths(&[0.0, 10.0], 10.0);
         assert_eq!(line, "M598.0 119.0L600.0 1.0");
         assert!(area.ends_with("L600 120L598.0 120Z"), "{area}");

@@ -1,20 +1,20 @@
-//! A workflow as SVG. Live numbers have ids; names are text, in full in the title that a pointer shows.
+//! Draws a workflow as SVG. Live numbers have ids; names are text, and the title under the pointer shows them in full.
 
 use honeyflow_workflow::{Edge, Graph, Role, StepId};
 use maud::{Markup, html};
 
 use super::{
     View,
-    graph::{self, Layout},
-    words::{plural, short},
+    format::{plural, short},
+    layout::{self, Layout},
 };
 
 const NAME_MAX: usize = 15;
 const KIND_MAX: usize = 18;
-/// A wider picture is scrolled instead of being made smaller than people can read.
+/// A wider drawing is scrolled instead of being scaled down until it is unreadable.
 const SHRUNK_MAX: f64 = 1200.0;
 
-/// Defined once for all pictures of the page.
+/// Defines the arrow heads once for all drawings of the page.
 pub(crate) fn arrow_heads() -> Markup {
     let head = |id: &str| {
         html! {
@@ -31,18 +31,18 @@ pub(crate) fn arrow_heads() -> Markup {
 }
 
 pub(crate) fn workflow(at: usize, graph: &Graph, view: &View) -> Markup {
-    let Some(layout) = graph::layout(graph) else {
+    let Some(layout) = layout::layout(graph) else {
         return html! { p .muted { (plural(graph.steps.len(), "step", "steps")) ": too many to draw here." } };
     };
     html! {
         div .graph .scrolls[layout.width > SHRUNK_MAX] tabindex="0" role="group" aria-label="Graph of the workflow" {
             svg width=(layout.width) height=(layout.height) viewBox=(format!("0 0 {} {}", layout.width, layout.height))
-                role="img" aria-label=(described(graph)) {
+                role="img" aria-label=(describe(graph)) {
                 @for line in &layout.edges {
                     path .edge .(edge_class(line.edge)) d=(line.path) marker-end=(marker(line.edge)) {}
                 }
                 (start(graph, &layout))
-                @for step in graph.ids() { (drawn(at, step, graph, &layout, view)) }
+                @for step in graph.ids() { (draw_step(at, step, graph, &layout, view)) }
             }
         }
         @if layout.edges.iter().any(|line| matches!(line.edge, Some(Edge::Done | Edge::Failure))) {
@@ -59,42 +59,42 @@ fn start(graph: &Graph, layout: &Layout) -> Markup {
     let (x, y) = layout.start;
     let entities: Vec<_> = graph.on.iter().map(|on| format!("{}.{}", on.source, on.entity)).collect();
     let shown = match &entities[..] {
-        [] => "started by others".to_owned(),
+        [] => "started by other workflows".to_owned(),
         [only] => only.clone(),
         several => format!("{} entities", several.len()),
     };
     html! {
         g .start {
             title { (entities.join(", ")) }
-            rect x=(x) y=(y) width=(graph::START_WIDTH) height=(graph::START_HEIGHT) rx=(graph::START_HEIGHT / 2.0) {}
-            text x=(x + graph::START_WIDTH / 2.0) y=(y + 25.0) text-anchor="middle" { (short(&shown, 15)) }
+            rect x=(x) y=(y) width=(layout::START_WIDTH) height=(layout::START_HEIGHT) rx=(layout::START_HEIGHT / 2.0) {}
+            text x=(x + layout::START_WIDTH / 2.0) y=(y + 25.0) text-anchor="middle" { (short(&shown, 15)) }
         }
     }
 }
 
-fn drawn(at: usize, step: StepId, graph: &Graph, layout: &Layout, view: &View) -> Markup {
+fn draw_step(at: usize, step: StepId, graph: &Graph, layout: &Layout, view: &View) -> Markup {
     let (x, y) = layout.steps[usize::from(step)];
     let (id, step) = (format!("step-{at}-{step}"), &graph[step]);
     let part = |name: &str| format!("{id}-{name}");
     let (ready, rate, retried, failed) = (part("ready"), part("rate"), part("retried"), part("failed"));
-    let right = x + graph::STEP_WIDTH - 12.0;
+    let right = x + layout::STEP_WIDTH - 12.0;
     html! {
         g #(id) .step .(role_class(step.role)) data-state=(view.state(&id)) {
             title { (step.name) " (" (step.kind) ")" }
-            rect .box x=(x) y=(y) width=(graph::STEP_WIDTH) height=(graph::STEP_HEIGHT) rx="10" {}
-            rect .bar x=(x + 10.0) y=(y + 13.0) width="4" height=(graph::STEP_HEIGHT - 26.0) rx="2" {}
+            rect .box x=(x) y=(y) width=(layout::STEP_WIDTH) height=(layout::STEP_HEIGHT) rx="10" {}
+            rect .bar x=(x + 10.0) y=(y + 13.0) width="4" height=(layout::STEP_HEIGHT - 26.0) rx="2" {}
             text .name x=(x + 24.0) y=(y + 25.0) { (short(&step.name, NAME_MAX)) }
             text .kind x=(x + 24.0) y=(y + 41.0) { (short(&step.kind, KIND_MAX)) }
             text .ready #(ready) x=(x + 24.0) y=(y + 57.0) { (view.text(&ready)) }
             text .rate #(rate) x=(right) y=(y + 57.0) text-anchor="end" { (view.text(&rate)) }
-            g { title { "tried again, its target was in trouble" } text .retried #(retried) x=(x + 24.0) y=(y + 73.0) { (view.text(&retried)) } }
+            g { title { "retried because its target failed" } text .retried #(retried) x=(x + 24.0) y=(y + 73.0) { (view.text(&retried)) } }
             g { title { "failed because of the item" } text .failed #(failed) x=(right) y=(y + 73.0) text-anchor="end" { (view.text(&failed)) } }
         }
     }
 }
 
-/// The picture in words, for those who hear it.
-fn described(graph: &Graph) -> String {
+/// Describes the drawing in words, for screen readers.
+fn describe(graph: &Graph) -> String {
     let step = |id: StepId| {
         let needs: Vec<_> = graph.needs(id).iter().map(|(need, _)| &*graph[*need].name).collect();
         let after = if needs.is_empty() { "first".to_owned() } else { format!("after {}", needs.join(" and ")) };

@@ -70,10 +70,10 @@ function connected(text, state) {
 
 live.onopen = () => connected("live", "ok");
 live.onmessage = (message) => show(JSON.parse(message.data));
-live.onerror = () => connected("not connected, trying again", "bad");
+live.onerror = () => connected("not connected, retrying", "bad");
 addEventListener("pagehide", () => live.close());
 
-// --- what the chart says under the pointer ---
+// --- the chart's values under the pointer ---
 
 const plot = byId("chart");
 const SECONDS = 300;

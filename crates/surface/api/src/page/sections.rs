@@ -4,10 +4,10 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{
-    Asked, View,
+    SearchForm, View,
     chart::{HEIGHT, WIDTH},
     draw,
-    words::{plural, short},
+    format::{plural, short},
 };
 use crate::{node::Node, search::Hit};
 
@@ -57,8 +57,8 @@ pub(crate) fn tiles(view: &View) -> Markup {
             (tile("events-rate", "Events", "/s", "Events taken from the sources"))
             (tile("runs-rate", "Runs", "/s", "Runs ended; events of one key merge into one run"))
             (tile("lag", "Lag, oldest", "", "Age of the oldest event that is due, by the database's clock"))
-            (tile("in-flight", "In flight", "rows", "Outbox rows being worked on"))
-            (tile("parked", "Parked", "", "Events set aside with their error"))
+            (tile("in-flight", "In flight", "rows", "Outbox rows in flight"))
+            (tile("parked", "Parked", "", "Events parked with their error"))
         }
     }
 }
@@ -119,38 +119,38 @@ pub(crate) fn workflows(node: &Node, view: &View) -> Markup {
     }
 }
 
-pub(crate) fn search(node: &Node, asked: &Asked<'_>) -> Markup {
+pub(crate) fn search(node: &Node, form: &SearchForm<'_>) -> Markup {
     html! {
         section .card aria-labelledby="search-title" {
-            div .card-head { h2 #search-title { "Search" } p .muted #results-note role="status" { (note(asked)) } }
+            div .card-head { h2 #search-title { "Search" } p .muted #results-note role="status" { (note(form)) } }
             form #search-form action="/" method="get" role="search" {
                 label .hidden for="sink" { "Sink" }
                 select #sink name="sink" {
                     @for view in &node.sinks {
-                        option value=(view.name) selected[asked.sink == Some(&*view.name)] { (view.name) }
+                        option value=(view.name) selected[form.sink == Some(&*view.name)] { (view.name) }
                     }
                 }
                 label .hidden for="search" { "Query" }
-                input #search type="search" name="q" value=(asked.query.unwrap_or_default()) autocomplete="off"
+                input #search type="search" name="q" value=(form.query.unwrap_or_default()) autocomplete="off"
                     spellcheck="false" placeholder="What has just changed?" maxlength="1000";
                 button type="submit" { "Search" }
             }
             ol #results {
-                @if let Some(Ok(found)) = &asked.found { @for found in &found.hits { (hit(found)) } }
+                @if let Some(Ok(found)) = &form.found { @for found in &found.hits { (hit(found)) } }
             }
         }
     }
 }
 
-fn note(asked: &Asked<'_>) -> String {
-    match &asked.found {
+fn note(form: &SearchForm<'_>) -> String {
+    match &form.found {
         None => String::new(),
         Some(Ok(found)) => plural(found.hits.len(), "hit", "hits"),
         Some(Err(refusal)) => refusal.message.clone(),
     }
 }
 
-/// The script builds the same.
+/// Renders a hit. The script builds the same elements.
 fn hit(hit: &Hit<'_>) -> Markup {
     html! {
         li {
@@ -261,7 +261,7 @@ pub(crate) fn sinks(node: &Node, view: &View) -> Markup {
     }
 }
 
-/// Servers as they were when the page was made; their numbers are kept current.
+/// Renders the servers as they were when the page was made; the script keeps their numbers current.
 pub(crate) fn pools(node: &Node, view: &View) -> Markup {
     html! {
         @for (at, pool) in node.pools.iter().enumerate() {
@@ -272,7 +272,7 @@ pub(crate) fn pools(node: &Node, view: &View) -> Markup {
                     span .pill .small #(id("state")) data-state=(view.state(&id("state"))) { (view.text(&id("state"))) }
                 }
                 dl .facts {
-                    @for (what, label) in [("open", "connections"), ("lent", "under way"), ("waiting", "waiting")] {
+                    @for (what, label) in [("open", "connections"), ("lent", "in flight"), ("waiting", "waiting")] {
                         div { dt { (label) } dd #(id(what)) { (view.text(&id(what))) } }
                     }
                 }

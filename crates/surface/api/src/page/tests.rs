@@ -1,4 +1,4 @@
-//! Data stays text, wherever the page shows it; and pictures stay readable.
+//! Data stays text everywhere on the page, and drawings stay readable.
 
 use std::{
     sync::Arc,
@@ -6,7 +6,7 @@ use std::{
 };
 
 use honeyflow_engine::core::{
-    gate::Closed,
+    gate::ClosedGate,
     status::{SourceStatus, Status, StepCounts, WorkflowStatus},
 };
 use honeyflow_event::{Epoch, Stamp};
@@ -28,9 +28,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    hive::HiveSeen,
+    hive::HiveSample,
     node::{Limits, SinkView},
-    sample::{Rates, Seen},
+    sample::{Rates, Sample},
     search::Hit,
 };
 
@@ -61,8 +61,8 @@ fn graph(steps: Vec<(String, Step)>) -> Graph {
     compile(&definition, 1, &catalogue()).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
-/// A node of that name is there, and is queen.
-fn hive(text: &str) -> HiveSeen {
+/// Returns a hive with one node of that name, which is the queen.
+fn hive(text: &str) -> HiveSample {
     let id = NodeId(uuid::Uuid::from_u128(1));
     let node = NodeRow {
         id,
@@ -81,18 +81,18 @@ fn hive(text: &str) -> HiveSeen {
         name: name.into(),
         epoch: Epoch(7),
         holder: Some(id),
-        heir: None,
+        successor: None,
         since_ms: 0,
         cause: text.to_owned(),
         free: false,
-        heir_is_warm: false,
+        successor_is_warm: false,
     };
     let leases = vec![lease("queen"), lease("shard/shop/0")];
-    HiveSeen {
+    HiveSample {
         me: Some(id),
         is_queen: true,
         engaged: Engaged { count: Some(1), divisor: 1, stale: false },
-        snapshot: Snapshot { view: None, age: None, stale: false, trouble: None },
+        snapshot: Snapshot { view: None, age: None, stale: false, store_failure: None },
         counters: Counters::default(),
         view: Ok(hive::View { nodes: vec![node], leases, ..hive::View::default() }),
     }
@@ -106,7 +106,7 @@ fn hv_17_the_page_shows_nodes_queen_epoch_and_shards() {
     }
 }
 
-/// The page with `text` in every place where it shows what others have written.
+/// Returns the page with `text` in every place that shows data from outside.
 fn page(text: &str) -> (String, String) {
     let mut graph = graph(vec![
         ("load".to_owned(), step("work")),
@@ -132,13 +132,13 @@ fn page(text: &str) -> (String, String) {
         entities: Vec::new(),
         hives: Vec::new(),
         pools: Vec::new(),
-        door: None,
-        counted: Arc::new(Vec::new),
+        event_limit: None,
+        limit_counters: Arc::new(Vec::new),
         limits: Limits::default(),
     };
     let status = Status {
         last_store_failure: Some(text.to_owned()),
-        closed: vec![Closed { name: text.into(), reason: "paused", detail: text.to_owned() }],
+        closed: vec![ClosedGate { name: text.into(), reason: "paused", detail: text.to_owned() }],
         sources: vec![SourceStatus {
             name: text.into(),
             shards_owned: 1,
@@ -159,7 +159,7 @@ fn page(text: &str) -> (String, String) {
         }],
         ..Status::default()
     };
-    let seen = Seen {
+    let seen = Sample {
         status,
         lags: vec![Ok(Lag::default()), Err(Failure::retry("away", text))],
         counts: vec![Ok(1)],
@@ -172,14 +172,14 @@ fn page(text: &str) -> (String, String) {
     let bare = Hit { entity: text, key: text.to_owned(), version: Stamp(1), document: Arc::new(text.into()) };
     let view = View::new(&node, &seen);
     let assets = Assets::new();
-    let asked = |found| Asked { sink: Some(text), query: Some(text), found: Some(found) };
-    let found = asked(Ok(Found { hits: vec![hit, bare] }));
+    let asked = |found| SearchForm { sink: Some(text), query: Some(text), found: Some(found) };
+    let found = asked(Ok(SearchReply { hits: vec![hit, bare] }));
     let refused = asked(Err(Refusal::bad_request("bad-query", text)));
     let pages = render(&node, &view, &assets, &found).into_string() + &render(&node, &view, &assets, &refused).0;
     (pages, serde_json::to_string(&view).unwrap())
 }
 
-/// Elements with their attributes' names, in order, as a browser's tokenizer would find them.
+/// Returns the elements with the names of their attributes, in order, as a browser's tokenizer would find them.
 fn structure(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = page;
@@ -280,7 +280,7 @@ fn se_35_data_is_only_ever_text() {
 }
 
 #[test]
-fn se_35_the_check_sees_what_is_not_escaped() {
+fn se_35_the_check_finds_unescaped_text() {
     assert_ne!(structure("<p>plain</p>"), structure("<p><img src=x></p>"));
     assert_ne!(structure("<p title=\"a\"></p>"), structure("<p title=\"a\" onclick=\"b\"></p>"));
 }
@@ -321,12 +321,12 @@ fn steps_never_overlap_and_edges_run_to_the_right() {
         chain(60, |at| if at < 4 { vec![] } else { vec![at - 1, at / 2] }),
     ];
     for graph in graphs {
-        let layout = graph::layout(&graph).unwrap();
+        let layout = layout::layout(&graph).unwrap();
         for (at, (x, y)) in layout.steps.iter().enumerate() {
-            assert!(*x >= 0.0 && x + graph::STEP_WIDTH <= layout.width, "step {at} stands outside");
-            assert!(*y >= 0.0 && y + graph::STEP_HEIGHT <= layout.height, "step {at} stands outside");
+            assert!(*x >= 0.0 && x + layout::STEP_WIDTH <= layout.width, "step {at} stands outside");
+            assert!(*y >= 0.0 && y + layout::STEP_HEIGHT <= layout.height, "step {at} stands outside");
             for (other_x, other_y) in &layout.steps[..at] {
-                let apart = (x - other_x).abs() >= graph::STEP_WIDTH || (y - other_y).abs() >= graph::STEP_HEIGHT;
+                let apart = (x - other_x).abs() >= layout::STEP_WIDTH || (y - other_y).abs() >= layout::STEP_HEIGHT;
                 assert!(apart, "step {at} covers another");
             }
         }
@@ -339,7 +339,7 @@ fn steps_never_overlap_and_edges_run_to_the_right() {
 }
 
 #[test]
-fn a_huge_workflow_is_told_in_words() {
-    let steps = (0..=graph::STEPS_DRAWN_MAX).map(|at| (format!("s{at}"), step("work"))).collect();
-    assert!(graph::layout(&graph(steps)).is_none());
+fn a_huge_workflow_is_not_drawn() {
+    let steps = (0..=layout::STEPS_DRAWN_MAX).map(|at| (format!("s{at}"), step("work"))).collect();
+    assert!(layout::layout(&graph(steps)).is_none());
 }

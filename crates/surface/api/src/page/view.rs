@@ -1,5 +1,5 @@
-//! What the page says, id by id. The page is rendered from it and the live stream carries it, so a number is read,
-//! rounded and worded in one place.
+//! The texts and states of the page, by element id. The page is rendered from them and the live stream sends them, so
+//! each number is read, rounded and formatted in one place.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,32 +9,32 @@ use serde::Serialize;
 
 use super::{
     chart::Chart,
-    words::{age, count, plural, rate},
+    format::{age, count, plural, rate},
 };
 use crate::{
-    hive::HiveSeen,
+    hive::HiveSample,
     node::Node,
     pool::{is_whole, state_of},
-    sample::{Obstacle, Seen, obstacles},
+    sample::{Obstacle, Sample, obstacles},
 };
 
-/// Lists on the page are cut here; the status has them in full.
+/// The maximum lengths of lists on the page; the status has them in full.
 const WAITS_MAX: usize = 50;
 const NODES_MAX: usize = 100;
 const SERVERS_MAX: usize = 20;
-/// Above this the oldest event is old enough to be pointed at.
+/// The page warns if the oldest event is older than this.
 const LAG_WARNING: Duration = Duration::from_secs(10);
 const UNKNOWN: &str = "–";
 
 #[derive(Default, Serialize)]
 pub(crate) struct View {
     pub texts: BTreeMap<String, String>,
-    /// `ok`, `warn` or `bad`, by id.
+    /// `ok`, `warn` or `bad`, by element id.
     pub states: BTreeMap<String, &'static str>,
     pub waits: Vec<Wait>,
     pub nodes: Vec<Member>,
     pub chart: Chart,
-    /// Grows whenever a run has ended: then a search may find something else.
+    /// Grows whenever a run has ended: then a repeated search may find other hits.
     pub runs_ended: u64,
 }
 
@@ -57,17 +57,17 @@ pub(crate) struct Wait {
 }
 
 impl View {
-    pub fn new(node: &Node, seen: &Seen) -> View {
-        let mut view = View { chart: Chart::new(&seen.rates), ..View::default() };
-        view.waits = waits(node, seen);
-        view.nodes = nodes(seen);
-        view.header(node, seen);
-        view.tiles(seen);
-        view.sources(node, seen);
-        view.workflows(node, seen);
-        view.hive(seen);
+    pub fn new(node: &Node, sample: &Sample) -> View {
+        let mut view = View { chart: Chart::new(&sample.rates), ..View::default() };
+        view.waits = waits(node, sample);
+        view.nodes = nodes(sample);
+        view.header(node, sample);
+        view.tiles(sample);
+        view.sources(node, sample);
+        view.workflows(node, sample);
+        view.hive(sample);
         view.pools(node);
-        for (at, documents) in seen.counts.iter().enumerate() {
+        for (at, documents) in sample.counts.iter().enumerate() {
             let text = documents.as_ref().map_or_else(|_| UNKNOWN.to_owned(), |number| count(*number));
             view.say(format!("sink-{at}-documents"), text);
         }
@@ -90,35 +90,35 @@ impl View {
         self.states.insert(id.into(), state);
     }
 
-    fn header(&mut self, node: &Node, seen: &Seen) {
-        let obstacles = obstacles(node, &seen.status, &seen.lags, &seen.hives);
+    fn header(&mut self, node: &Node, sample: &Sample) {
+        let obstacles = obstacles(node, &sample.status, &sample.lags, &sample.hives);
         let away = obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::StoreAway(_)));
         let (text, state) = if away {
-            ("store away", "bad")
+            ("store unreachable", "bad")
         } else if obstacles.contains(&Obstacle::Draining) {
             ("draining", "warn")
         } else if !obstacles.is_empty() {
             ("waiting for a lease", "warn")
         } else if !self.waits.is_empty() {
-            ("working, something waits", "warn")
+            ("working, some work waits", "warn")
         } else {
             ("working", "ok")
         };
         self.say("state", text);
         self.mark("state", state);
-        self.say("uptime", age(Duration::from_secs(seen.uptime.as_secs())));
+        self.say("uptime", age(Duration::from_secs(sample.uptime.as_secs())));
         self.say("waits-count", if self.waits.is_empty() { String::new() } else { count(self.waits.len() as u64) });
     }
 
-    fn tiles(&mut self, seen: &Seen) {
-        let status = &seen.status;
-        let known = || seen.lags.iter().flatten();
-        let all_known = seen.lags.iter().all(Result::is_ok);
+    fn tiles(&mut self, sample: &Sample) {
+        let status = &sample.status;
+        let known = || sample.lags.iter().flatten();
+        let all_known = sample.lags.iter().all(Result::is_ok);
         let sum = |read: fn(&honeyflow_store::admin::Lag) -> u64| known().map(read).sum::<u64>();
         self.runs_ended = status.workflows.iter().map(|workflow| workflow.ended).sum();
-        self.say("events-rate", rate(seen.rates.events));
+        self.say("events-rate", rate(sample.rates.events));
         self.say("events-note", format!("{} in all", count(status.events)));
-        self.say("runs-rate", rate(seen.rates.runs));
+        self.say("runs-rate", rate(sample.rates.runs));
         self.say("runs-note", format!("{} in all", count(self.runs_ended)));
         self.say("in-flight", count(status.rows_in_flight as u64));
         self.say("in-flight-note", format!("{} open, {} ready", plural(status.open_runs, "run", "runs"), status.ready));
@@ -138,9 +138,9 @@ impl View {
         self.mark("parked", if sum(|l| l.parked) > 0 { "warn" } else { "ok" });
     }
 
-    fn sources(&mut self, node: &Node, seen: &Seen) {
-        for (at, ((name, _), lag)) in node.sources.iter().zip(&seen.lags).enumerate() {
-            let status = seen.status.sources.iter().find(|source| source.name == *name);
+    fn sources(&mut self, node: &Node, sample: &Sample) {
+        for (at, ((name, _), lag)) in node.sources.iter().zip(&sample.lags).enumerate() {
+            let status = sample.status.sources.iter().find(|source| source.name == *name);
             let epoch = status.and_then(|source| source.epoch);
             let lag = lag.as_ref().ok();
             let of = |read: fn(&honeyflow_store::admin::Lag) -> u64| {
@@ -155,10 +155,10 @@ impl View {
             self.say(id("in-flight"), count(status.map_or(0, |source| source.in_flight as u64)));
             self.say(id("epoch"), epoch.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()));
             let (owned, shards) = status.map_or((0, 0), |source| (source.shards_owned, source.shards));
-            let stands_by = seen.hives.iter().any(|hive| hive.is_worked_on(name));
+            let is_standby = sample.hives.iter().any(|hive| hive.is_worked_on(name));
             let (text, state) = match (lag, epoch) {
-                (None, _) => ("store away".to_owned(), "bad"),
-                (_, None) if stands_by => ("stands by".to_owned(), "ok"),
+                (None, _) => ("store unreachable".to_owned(), "bad"),
+                (_, None) if is_standby => ("standby".to_owned(), "ok"),
                 (_, None) => ("no lease".to_owned(), "warn"),
                 _ if shards > 1 => (format!("{owned} of {shards} shards"), "ok"),
                 _ => ("leased".to_owned(), "ok"),
@@ -168,25 +168,25 @@ impl View {
         }
     }
 
-    fn hive(&mut self, seen: &Seen) {
-        let Some(own) = seen.hives.first() else { return };
-        let queen = own.queen().map_or_else(|| "nobody".to_owned(), |queen| queen.name);
+    fn hive(&mut self, sample: &Sample) {
+        let Some(own) = sample.hives.first() else { return };
+        let queen = own.queen().map_or_else(|| "none".to_owned(), |queen| queen.name);
         self.say("hive-queen", queen);
         self.say("hive-epoch", own.epoch().to_string());
         let engaged = own.engaged.count.map_or_else(|| UNKNOWN.to_owned(), count);
         self.say("hive-engaged", engaged);
         self.say("hive-nodes", own.view.as_ref().map_or(UNKNOWN.to_owned(), |view| count(view.nodes.len() as u64)));
         let (text, state) = match (&own.view, own.snapshot.stale) {
-            (Err(_), _) => ("store away", "bad"),
-            (Ok(view), _) if view.head.hold.is_some() => ("restored: waits for a person", "bad"),
-            (_, true) => ("not heard", "warn"),
-            _ => ("heard", "ok"),
+            (Err(_), _) => ("store unreachable", "bad"),
+            (Ok(view), _) if view.head.hold.is_some() => ("restored: waits for an operator", "bad"),
+            (_, true) => ("no recent answer", "warn"),
+            _ => ("connected", "ok"),
         };
         self.say("hive-state", text);
         self.mark("hive-state", state);
     }
 
-    /// How many servers of a pool are shown.
+    /// Returns the number of servers of a pool that the page shows.
     pub fn servers(&self, pool: usize) -> usize {
         (0..SERVERS_MAX).take_while(|at| self.texts.contains_key(&format!("pool-{pool}-server-{at}-address"))).count()
     }
@@ -224,7 +224,7 @@ impl View {
         }
     }
 
-    fn workflows(&mut self, node: &Node, seen: &Seen) {
+    fn workflows(&mut self, node: &Node, sample: &Sample) {
         let idle = |name| WorkflowStatus {
             name,
             version: 0,
@@ -235,20 +235,21 @@ impl View {
             steps: Vec::new(),
         };
         for (at, graph) in node.workflows.iter().enumerate() {
-            let found = seen.status.workflows.iter().find(|workflow| workflow.name == graph.name);
+            let found = sample.status.workflows.iter().find(|workflow| workflow.name == graph.name);
             let status = found.cloned().unwrap_or_else(|| idle(graph.name.clone()));
-            let per_second = seen.rates.workflows.get(at).copied().unwrap_or(0.0);
+            let per_second = sample.rates.workflows.get(at).copied().unwrap_or(0.0);
             self.say(format!("workflow-{at}-rate"), rate(per_second));
             self.say(format!("workflow-{at}-open"), count(status.open as u64));
             self.say(format!("workflow-{at}-ended"), count(status.ended));
             let mean = Duration::try_from_secs_f64(status.mean_run_ms / 1000.0).unwrap_or_default();
             let mean = if status.ended == 0 { UNKNOWN.to_owned() } else { age(mean) };
             self.say(format!("workflow-{at}-mean"), mean);
-            for step in 0..graph.steps.len().min(super::graph::STEPS_DRAWN_MAX) {
+            for step in 0..graph.steps.len().min(super::layout::STEPS_DRAWN_MAX) {
                 let ready = status.ready.get(step).copied().unwrap_or(0);
                 self.say(format!("step-{at}-{step}-ready"), format!("{} ready", count(ready as u64)));
                 self.mark(format!("step-{at}-{step}"), if ready > 0 { "busy" } else { "idle" });
-                let per_second = seen.rates.steps_of.get(at).and_then(|steps| steps.get(step)).copied().unwrap_or(0.0);
+                let per_second =
+                    sample.rates.steps_of.get(at).and_then(|steps| steps.get(step)).copied().unwrap_or(0.0);
                 self.say(format!("step-{at}-{step}-rate"), format!("{}/s", rate(per_second)));
                 let counts = status.steps.get(step).copied().unwrap_or_default();
                 let some =
@@ -264,10 +265,11 @@ fn unknown() -> (String, String) {
     (UNKNOWN.to_owned(), UNKNOWN.to_owned())
 }
 
-/// Of the hive where the queen counts; a process that holds shards in other databases has them counted in.
-fn nodes(seen: &Seen) -> Vec<Member> {
-    let Some(own) = seen.hives.first() else { return Vec::new() };
-    let elsewhere: Vec<_> = seen.hives.iter().skip(1).flat_map(HiveSeen::roster).collect();
+/// Returns the members of the first hive, whose queen counts; the shards that a process holds in other databases are
+/// included.
+fn nodes(sample: &Sample) -> Vec<Member> {
+    let Some(own) = sample.hives.first() else { return Vec::new() };
+    let elsewhere: Vec<_> = sample.hives.iter().skip(1).flat_map(HiveSample::roster).collect();
     let of_process = |process: &str| -> usize {
         elsewhere.iter().filter(|one| !process.is_empty() && one.text("process") == process).map(|one| one.shards).sum()
     };
@@ -285,13 +287,13 @@ fn nodes(seen: &Seen) -> Vec<Member> {
     shown.collect()
 }
 
-fn waits(node: &Node, seen: &Seen) -> Vec<Wait> {
-    let status = &seen.status;
-    let of_node = obstacles(node, status, &seen.lags, &seen.hives).into_iter().map(|obstacle| match obstacle {
+fn waits(node: &Node, sample: &Sample) -> Vec<Wait> {
+    let status = &sample.status;
+    let of_node = obstacles(node, status, &sample.lags, &sample.hives).into_iter().map(|obstacle| match obstacle {
         Obstacle::Draining => Wait {
             name: node.name.clone(),
             reason: "draining".to_owned(),
-            detail: "the node is stopping: no new work is begun".to_owned(),
+            detail: "the node is stopping: it starts no new work".to_owned(),
         },
         Obstacle::NoLease(source) => Wait {
             name: source.to_string(),
@@ -300,7 +302,7 @@ fn waits(node: &Node, seen: &Seen) -> Vec<Wait> {
         },
         Obstacle::StoreAway(source) => Wait {
             name: source.to_string(),
-            reason: "store away".to_owned(),
+            reason: "store unreachable".to_owned(),
             detail: status.last_store_failure.clone().unwrap_or_else(|| "the store does not answer".to_owned()),
         },
     });

@@ -1,4 +1,4 @@
-//! A node made of plain data, served in this process; a client that sends exactly what it is told.
+//! A node made of plain data, served in this process, and a client that sends exactly the given bytes.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// No answer of ours takes longer; a test that waits for it has failed.
+/// No answer takes longer; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -100,8 +100,8 @@ pub async fn start_with(change: impl FnOnce(&mut Node)) -> Server {
         entities: vec![("shop".into(), "book".into()), ("shop".into(), "author".into())],
         hives: Vec::new(),
         pools: Vec::new(),
-        door: None,
-        counted: Arc::new(Vec::new),
+        event_limit: None,
+        limit_counters: Arc::new(Vec::new),
         limits: Limits::default(),
     };
     change(&mut node);
@@ -166,10 +166,10 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends these bytes on a connection of its own.
+    /// Sends these bytes on a new connection.
     pub async fn send(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let mut stream = self.connect().await;
-        // The server may answer and close before it has taken everything.
+        // The server may answer and close before it has read everything.
         let _ = stream.write_all(bytes.as_ref()).await;
         answer_to(&mut stream, bytes.as_ref().starts_with(b"HEAD ")).await
     }
@@ -182,7 +182,7 @@ impl Server {
         self.post_with("", body).await
     }
 
-    /// With further header lines, each ended by `\r\n`.
+    /// Posts a body with further header lines, each ended by `\r\n`.
     pub async fn post_with(&self, lines: &str, body: impl AsRef<str>) -> Answer {
         let body = body.as_ref();
         let length = body.len();
@@ -233,7 +233,7 @@ pub async fn answer_to(stream: &mut TcpStream, head: bool) -> Answer {
     read.await.expect("an answer, or the end of the connection")
 }
 
-/// An answer to HEAD has no body, whatever length it tells.
+/// Reads one answer. An answer to HEAD has no body, even if it declares a length.
 async fn read_answer(stream: &mut TcpStream, bodiless: bool) -> Answer {
     let mut read = Vec::new();
     let end = loop {
@@ -254,8 +254,8 @@ async fn read_answer(stream: &mut TcpStream, bodiless: bool) -> Answer {
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
     let mut body = read[end + 4..].to_vec();
-    let told = headers.get("content-length").filter(|_| !bodiless);
-    let length = told.map_or(0, |length| length.parse().unwrap());
+    let declared = headers.get("content-length").filter(|_| !bodiless);
+    let length = declared.map_or(0, |length| length.parse().unwrap());
     while body.len() < length {
         let mut piece = [0; 4096];
         let count = stream.read(&mut piece).await.unwrap();

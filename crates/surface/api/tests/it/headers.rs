@@ -1,4 +1,4 @@
-//! What every answer carries.
+//! The headers that every answer has.
 
 use crate::harness::{Answer, Server, event, start};
 

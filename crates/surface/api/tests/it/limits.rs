@@ -43,7 +43,7 @@ async fn se_18_a_silent_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn se_18_headers_that_trickle_in_do_not_hold_a_connection() {
+async fn se_18_slow_headers_do_not_keep_a_connection_open() {
     let server = hurried().await;
     let mut stream = server.connect().await;
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
@@ -69,7 +69,7 @@ async fn se_18_a_second_request_may_come_later_than_headers_may_take() {
     }
     stream.write_all(b"GET /hea").await.unwrap();
     let started = Instant::now();
-    assert_eq!(answer(&mut stream).await.status, 0, "but its headers are as short of time as the first");
+    assert_eq!(answer(&mut stream).await.status, 0, "but its headers have the same time limit as the first");
     assert!(started.elapsed() < PATIENCE);
 }
 
@@ -85,7 +85,7 @@ async fn se_18_a_connection_that_rests_too_long_is_closed() {
 }
 
 #[tokio::test]
-async fn se_18_a_body_that_does_not_come_is_given_up() {
+async fn se_18_a_body_that_does_not_arrive_times_out() {
     let server = hurried().await;
     let begun = "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
     let answer = server.send(begun).await;
@@ -142,7 +142,7 @@ async fn se_18_a_body_of_exactly_the_limit_is_read() {
 }
 
 #[tokio::test]
-async fn se_18_all_bodies_share_one_room() {
+async fn se_18_all_bodies_share_one_memory_limit() {
     let server = start_with(|node| node.limits.bodies_bytes_max = 64 << 10).await;
     let large = format!("{:<40000}", event("1").to_string());
     let mut slow = server.connect().await;
@@ -206,7 +206,7 @@ async fn se_18_one_peer_has_a_bounded_number_of_connections() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("places are free again");
+    tokio::time::timeout(PATIENCE, again).await.expect("connections are accepted again");
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ async fn read_until(stream: &mut TcpStream, read: &mut String, what: &str, times
 }
 
 #[tokio::test]
-async fn a_snapshot_comes_every_second_and_says_what_the_page_says() {
+async fn a_snapshot_comes_every_second_with_the_texts_of_the_page() {
     let server = start().await;
     let mut stream = watch(&server).await;
     let mut read = String::new();
@@ -53,7 +53,7 @@ async fn a_snapshot_comes_every_second_and_says_what_the_page_says() {
 }
 
 #[tokio::test]
-async fn se_18_watchers_are_bounded_and_leave_their_places() {
+async fn se_18_watching_clients_are_bounded_and_release_their_permits() {
     let server = start_with(|node| node.limits.live_clients_max = 2).await;
     let (mut one, mut two) = (watch(&server).await, watch(&server).await);
     for stream in [&mut one, &mut two] {
@@ -68,23 +68,23 @@ async fn se_18_watchers_are_bounded_and_leave_their_places() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("the place is free again");
+    tokio::time::timeout(PATIENCE, again).await.expect("the permit is released");
 }
 
 #[tokio::test]
-async fn nobody_asks_the_store_when_nobody_watches() {
+async fn the_store_is_not_called_while_no_client_watches() {
     let server = start().await;
     tokio::time::sleep(Duration::from_millis(2200)).await;
     assert_eq!(*server.outbox.asked.lock().unwrap(), 0);
     let streams = [watch(&server).await, watch(&server).await, watch(&server).await];
     tokio::time::sleep(Duration::from_millis(2200)).await;
     let asked = *server.outbox.asked.lock().unwrap();
-    assert!((1..=4).contains(&asked), "three watchers, one question a second: {asked}");
+    assert!((1..=4).contains(&asked), "three clients, one request per second: {asked}");
     drop(streams);
 }
 
 #[tokio::test]
-async fn serving_ends_though_someone_watches() {
+async fn serving_ends_while_a_client_watches() {
     let server = start().await;
     let mut stream = watch(&server).await;
     read_until(&mut stream, &mut String::new(), "data: ", 1).await;

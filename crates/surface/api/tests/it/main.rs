@@ -1,8 +1,8 @@
-//! The surface over real sockets on loopback.
+//! Tests of the surface over real sockets on loopback.
 
-mod door;
-mod door_limit;
-mod gate;
+mod admission;
+mod event_limit;
+mod events;
 mod harness;
 mod headers;
 mod limits;

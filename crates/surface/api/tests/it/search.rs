@@ -1,4 +1,4 @@
-//! Searching a sink, for programs and on the page without its script.
+//! Searches of a sink, by programs and on the page without its script.
 
 use honeyflow_api::SinkView;
 use honeyflow_sink::MemorySink;
@@ -22,7 +22,7 @@ async fn hits_have_entity_key_version_and_document() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_search_is_said() {
+async fn a_refused_search_says_what_is_wrong() {
     let server = start_with(|node| {
         let sink = Arc::new(MemorySink::default());
         node.sinks.push(SinkView { name: "authors".into(), entity: "author".into(), sink });

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_api::HiveView;
-use honeyflow_engine::core::gate::Closed;
+use honeyflow_engine::core::gate::ClosedGate;
 use honeyflow_hive::{
     Hive, Options, Reply, Request,
     contract::{EventKind, HIVE_TIME_START_MS},
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::harness::{PATIENCE, event, start, start_with};
 
-/// A hive with this node alone in it, and its queen.
+/// Returns a hive in which this node is the only member and the queen.
 async fn hive() -> Hive {
     hive_with(Options::named("node-1").fast()).await
 }
@@ -44,7 +44,7 @@ fn shown(hive: &Hive) -> HiveView {
 }
 
 #[tokio::test]
-async fn health_answers_whatever_the_store_does() {
+async fn health_does_not_depend_on_the_store() {
     let server = start().await;
     *server.outbox.away.lock().unwrap() = true;
     let health = server.get("/health").await;
@@ -52,7 +52,7 @@ async fn health_answers_whatever_the_store_does() {
 }
 
 #[tokio::test]
-async fn ready_says_what_is_missing() {
+async fn ready_lists_the_reasons_why_the_node_is_not_ready() {
     let server = start().await;
     assert_eq!(server.get("/ready").await.status, 200);
     server.status.lock().unwrap().sources[0].epoch = None;
@@ -64,54 +64,54 @@ async fn ready_says_what_is_missing() {
     let answer = ready.json();
     let codes: Vec<_> = answer["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].clone()).collect();
     assert_eq!(codes, ["draining", "no-lease", "store-away"]);
-    assert!(!ready.body.contains("secret-user"), "no inside is told: {}", ready.body);
+    assert!(!ready.body.contains("secret-user"), "internal details are not shown: {}", ready.body);
 }
 
-/// HV-17: others are told what `/ready` says, but for a node that is stopping: it serves to the end whom it has let in.
-/// Each is told once, and nothing in between.
+/// HV-17: the hive learns what `/ready` says, except that a draining node still counts as ready: it serves the requests
+/// that it has accepted. Each change is reported once.
 #[tokio::test]
-async fn hv_17_the_hive_is_told_whether_the_node_is_ready() {
+async fn hv_17_the_node_reports_to_the_hive_whether_it_is_ready() {
     let hive = hive_with(Options { ready: false, ..Options::named("node-1") }).await;
-    let told = async || match hive.store().call(Request::History { lease: None, until_ms: None, max: 100 }).await {
+    let reports = async || match hive.store().call(Request::History { lease: None, until_ms: None, max: 100 }).await {
         Ok(Reply::History(events)) => {
             let kinds = events.into_iter().rev().map(|event| event.kind);
             kinds.filter(|kind| matches!(kind, EventKind::Ready | EventKind::Unready)).collect::<Vec<_>>()
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(told().await, [], "it leads already, and nobody has said that it is ready");
+    assert_eq!(reports().await, [], "it is already the queen, but has not reported that it is ready");
     let server = start_with(|node| node.hives.push(shown(&hive))).await;
-    until(async || told().await.len() == 1).await;
+    until(async || reports().await.len() == 1).await;
     server.status.lock().unwrap().sources[0].epoch = None;
-    until(async || told().await.len() == 2).await;
+    until(async || reports().await.len() == 2).await;
     assert_eq!(server.get("/ready").await.status, 503);
     {
         let mut status = server.status.lock().unwrap();
         (status.sources[0].epoch, status.draining) = (Some(8), true);
     }
-    until(async || told().await.len() == 3).await;
-    assert_eq!(server.get("/ready").await.status, 503, "but nobody new should come");
+    until(async || reports().await.len() == 3).await;
+    assert_eq!(server.get("/ready").await.status, 503, "but it should get no new clients");
     *server.outbox.away.lock().unwrap() = true;
     until(async || server.get("/ready").await.body.contains("store-away")).await;
-    until(async || told().await.len() == 4).await;
-    // Asked again and again, with the same answer.
+    until(async || reports().await.len() == 4).await;
+    // The store is called again and again, with the same result.
     let asked = *server.outbox.asked.lock().unwrap();
     until(async || *server.outbox.asked.lock().unwrap() >= asked + 3).await;
     *server.outbox.away.lock().unwrap() = false;
-    until(async || told().await.len() == 5).await;
+    until(async || reports().await.len() == 5).await;
     assert_eq!(
-        told().await,
+        reports().await,
         [true, false, true, false, true].map(|ready| if ready { EventKind::Ready } else { EventKind::Unready })
     );
 }
 
 /// HV-76
 #[tokio::test]
-async fn hv_76_metrics_tell_of_the_hive() {
+async fn hv_76_metrics_show_the_hive() {
     let hive = hive().await;
     let server = start_with(|node| node.hives.push(shown(&hive))).await;
     hive.engage();
-    // The queen's term is an event like any other: counted once this node has read it.
+    // The queen's term is an event like any other: it counts once this node has read it.
     until(async || hive.counters().terms.len() == 1 && hive.engaged().count == Some(1)).await;
     let scraped = server.get("/metrics").await.body;
     let Ok(Reply::View(view)) = hive.store().call(Request::View).await else { panic!("no view") };
@@ -138,18 +138,18 @@ async fn hv_76_metrics_tell_of_the_hive() {
     }
 }
 
-/// It still takes events and answers searches: nobody should be sent elsewhere for it.
+/// The node still accepts events and answers searches, so a load balancer should not send clients elsewhere.
 #[tokio::test]
 async fn wf_50_a_stopped_workflow_makes_the_node_degraded() {
     let server = start().await;
-    let stopped = |reason| Closed { name: "book".into(), reason, detail: "no such column: secret-user".into() };
+    let stopped = |reason| ClosedGate { name: "book".into(), reason, detail: "no such column: secret-user".into() };
     server.status.lock().unwrap().closed = vec![stopped("paused"), stopped("breaker")];
     assert_eq!(server.get("/ready").await.json(), json!({ "status": "ready" }));
     server.status.lock().unwrap().closed = vec![stopped("fatal")];
     let ready = server.get("/ready").await;
     assert_eq!((ready.status, ready.json()["status"].as_str()), (200, Some("degraded")));
     assert_eq!(ready.json()["reasons"][0]["workflow"], "book");
-    assert!(!ready.body.contains("secret-user"), "no inside is told: {}", ready.body);
+    assert!(!ready.body.contains("secret-user"), "internal details are not shown: {}", ready.body);
     let status = server.get("/v1/status").await.json();
     assert_eq!((&status["node"]["ready"], &status["node"]["degraded"]), (&json!(true), &json!(true)));
     server.status.lock().unwrap().draining = true;
@@ -227,7 +227,7 @@ async fn se_9_no_key_payload_or_error_text_is_in_health_and_metrics() {
 }
 
 #[tokio::test]
-async fn lag_is_asked_for_once_a_second_at_most() {
+async fn lag_is_read_at_most_once_a_second() {
     let server = start().await;
     let begun = std::time::Instant::now();
     for _ in 0..50 {
@@ -239,7 +239,7 @@ async fn lag_is_asked_for_once_a_second_at_most() {
 }
 
 #[tokio::test]
-async fn the_page_is_whole_without_its_script() {
+async fn the_page_is_complete_without_its_script() {
     let server = start().await;
     server.status.lock().unwrap().sources[0].held = vec!["book: the statement no longer fits the table".to_owned()];
     let page = server.get("/").await.body;
@@ -276,9 +276,9 @@ async fn the_page_is_whole_without_its_script() {
     assert!(page.contains(">1 ready<") && page.contains("sql.load"));
 }
 
-/// What went wrong stands with its step; what went well takes no room.
+/// The page shows retries and failures at their step; it shows nothing for steps without them.
 #[tokio::test]
-async fn the_page_counts_what_became_of_each_step() {
+async fn the_page_shows_retries_and_failures_of_each_step() {
     let server = start().await;
     let page = server.get("/").await.body;
     let text = |id: &str| page.split(&format!("id=\"{id}\"")).nth(1).unwrap().split(['>', '<']).nth(1).unwrap();

@@ -1,5 +1,5 @@
-//! The same suite before a real server. There is one, so relays stand for many: each can be stopped, counts who is connected,
-//! and keeps back the one request that is not to be answered.
+//! The same suite against a real server. There is only one, so relays act as several servers: each can be stopped,
+//! counts its connections, and does not forward the one request that must not be answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::*;
-use crate::real::Real;
+use crate::real::RealServer;
 
 #[derive(Clone)]
 struct Relays {
@@ -37,7 +37,7 @@ impl Relays {
 
 const HEADER_BYTES: usize = 9;
 
-/// Version 4 without compression: one message after the other, each with its length.
+/// Forwards messages of version 4 without compression, which have a length each.
 async fn carry(client: DuplexStream, server: TcpStream) -> io::Result<()> {
     let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_server, mut to_server) = server.into_split();
@@ -83,24 +83,24 @@ impl Dial for Relays {
     }
 }
 
-struct BeforeReal {
-    real: Real,
+struct RelayedServer {
+    real: RealServer,
     relays: Relays,
 }
 
-impl Ground for BeforeReal {
+impl TestServers for RelayedServer {
     fn start(servers: usize) -> Self {
-        let real = Real::server().expect("looked for before");
+        let real = RealServer::server().expect("looked for before");
         let relay =
             || Relay { stopped: watch::Sender::new(false), open: Arc::default(), accepted: AtomicUsize::new(0) };
         let relays = Relays { to: real.address, each: (0..servers).map(|_| relay()).collect() };
         Self { real, relays }
     }
 
-    fn pool(&self, settings: PoolSettings) -> Result<Pool<Cluster>, SettingsError> {
+    fn pool(&self, settings: honeyflow_pool::Settings) -> Result<Pool<Cluster>, SettingsError> {
         let own = Settings { streams_max: STREAMS, ..self.real.settings(Version::V4, Compression::None) };
         let patience = Duration::from_secs(10);
-        let settings = PoolSettings { tcp_timeout: patience, handshake_timeout: patience, ..settings };
+        let settings = honeyflow_pool::Settings { tcp_timeout: patience, handshake_timeout: patience, ..settings };
         Pool::start(Cluster::dialling(own, self.relays.clone()), settings)
     }
 
@@ -113,11 +113,11 @@ impl Ground for BeforeReal {
     }
 
     fn tell(&self, _cluster: &[usize]) {
-        panic!("a real server says what it knows, and relays are unknown to it");
+        panic!("a real server lists itself; it does not know the relays");
     }
 
     fn silence(&self, _at: usize, _silent: bool) {
-        panic!("relays pass on all that is answered");
+        panic!("relays forward all answers");
     }
 
     fn open(&self, at: usize) -> usize {
@@ -129,8 +129,8 @@ impl Ground for BeforeReal {
     }
 }
 
-/// Each behaviour has relays and a pool of its own, so they do not disturb each other. Discovery and heartbeat need
-/// servers that say what they are told, and are left to the scripted ones.
+/// Runs the cases of the suite together. Each has its own relays and pool, so they do not disturb each other. Discovery
+/// and heartbeat need scripted servers and are not tested here.
 async fn whole_suite<R: Rig>() {
     tokio::join!(
         suite::pl_13_the_pool_fills_and_whatever_ends_is_replaced::<R>(),
@@ -150,14 +150,14 @@ async fn whole_suite<R: Rig>() {
 
 #[tokio::test]
 async fn pl_143_shared_connections_to_a_real_server_pass_the_suite() {
-    if Real::server().is_some() {
-        whole_suite::<On<BeforeReal, false>>().await;
+    if RealServer::server().is_some() {
+        whole_suite::<ServersRig<RelayedServer, false>>().await;
     }
 }
 
 #[tokio::test]
 async fn pl_143_exclusive_connections_to_a_real_server_pass_the_suite() {
-    if Real::server().is_some() {
-        whole_suite::<On<BeforeReal, true>>().await;
+    if RealServer::server().is_some() {
+        whole_suite::<ServersRig<RelayedServer, true>>().await;
     }
 }

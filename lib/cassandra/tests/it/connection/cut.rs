@@ -1,4 +1,4 @@
-//! A whole exchange, cut after each of its bytes: handshake, login, prepare, two pages, a notice, an error.
+//! A whole exchange that is cut after each of its bytes: handshake, login, prepare, two pages, a notice, an error.
 
 use std::io;
 use std::pin::Pin;
@@ -13,25 +13,25 @@ use honeyflow_cassandra::{Options, Statement, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 
 use super::{PATIENCE, limits, settings};
-use crate::scripted::{Say, Script, refuse};
+use crate::scripted::{Reply, Script, refuse};
 use crate::speak::{self, Body, opcode};
 
 const WAYS: [(Version, Compression); 3] =
     [(Version::V4, Compression::None), (Version::V5, Compression::None), (Version::V5, Compression::Lz4)];
 
 fn script() -> Script {
-    let script = Script::new(|heard| match &heard.request {
+    let script = Script::new(|received| match &received.request {
         RequestBody::Prepare(_) => {
-            Say::Answer(opcode::RESULT, speak::prepared(heard.version, b"id", &[], &[], &[("v", Type::Text)]))
+            Reply::Answer(opcode::RESULT, speak::prepared(received.version, b"id", &[], &[], &[("v", Type::Text)]))
         }
         RequestBody::Execute(execute) => {
             let first = execute.query_parameters.paging_state.is_none();
-            // Too long for one segment, so that a message is spread over several.
+            // Too long for one segment, so that the message takes several.
             let long = if first { "x".repeat(140_000) } else { "end".to_owned() };
             let rows = [vec![Some(long.into_bytes())]];
             let body = speak::rows(&[("v", Type::Text)], &rows, first.then_some(b"next"));
             let notice = Body::new().string("STATUS_CHANGE").string("UP").u8(4).raw(&[127, 0, 0, 2]).i32(9042).0;
-            Say::Messages(vec![(-1, opcode::EVENT, notice), (heard.stream, opcode::RESULT, body)])
+            Reply::Messages(vec![(-1, opcode::EVENT, notice), (received.stream, opcode::RESULT, body)])
         }
         _ => refuse(0x2200, Body::new()),
     });
@@ -43,16 +43,16 @@ fn login(way: (Version, Compression)) -> Settings {
     Settings { login: Some(Arc::new(login)), ..settings(way.0, way.1) }
 }
 
-/// How a stream ends when nothing more comes.
+/// How a stream ends.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum End {
     Closed,
     Reset,
 }
 
-struct Cut(DuplexStream, End);
+struct CutStream(DuplexStream, End);
 
-impl AsyncRead for Cut {
+impl AsyncRead for CutStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let polled = Pin::new(&mut self.0).poll_read(cx, into);
@@ -61,7 +61,7 @@ impl AsyncRead for Cut {
     }
 }
 
-impl AsyncWrite for Cut {
+impl AsyncWrite for CutStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }
@@ -75,8 +75,8 @@ impl AsyncWrite for Cut {
     }
 }
 
-/// Over a stream whose other end is in our hands.
-async fn over(stream: Cut, settings: &Settings) -> Result<(), Error> {
+/// Runs the exchange over this stream.
+async fn over(stream: CutStream, settings: &Settings) -> Result<(), Error> {
     let stream = Mutex::new(Some(stream));
     let dial = || {
         let stream = stream.lock().unwrap().take();
@@ -93,11 +93,11 @@ async fn over(stream: Cut, settings: &Settings) -> Result<(), Error> {
     if matches!(refused.cause, Cause::Refused(_)) { Ok(()) } else { Err(refused) }
 }
 
-/// One exchange of which only so many bytes come back, then nothing more; with those that came.
+/// Runs one exchange in which only `bytes` bytes from the server arrive, and returns them too.
 async fn cut_after(bytes: usize, end: End, settings: &Settings) -> (Result<(), Error>, Vec<u8>) {
     let (client, mut middle) = tokio::io::duplex(1 << 20);
     let (mut far, server) = tokio::io::duplex(1 << 20);
-    let server = tokio::spawn(script().talk(server));
+    let server = tokio::spawn(script().serve(server));
     let carry = tokio::spawn(async move {
         let (mut left, mut came) = (bytes, Vec::new());
         let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
@@ -119,7 +119,7 @@ async fn cut_after(bytes: usize, end: End, settings: &Settings) -> (Result<(), E
         }
         came
     });
-    let outcome = over(Cut(client, end), settings).await;
+    let outcome = over(CutStream(client, end), settings).await;
     let came = carry.await.unwrap();
     server.abort();
     (outcome, came)
@@ -132,14 +132,14 @@ async fn cq_7_an_exchange_cut_at_any_byte_ends_with_a_typed_error() {
         let settings = login(way);
         let (outcome, whole) = cut_after(usize::MAX, End::Closed, &settings).await;
         outcome.unwrap();
-        // Inside the long message one place is like another, except where a segment ends: its one letter stops there.
+        // Inside the long message all positions are alike, except at the end of a segment: there the row of `x` stops.
         let borders: Vec<usize> = (1..whole.len()).filter(|at| whole[at - 1] == b'x' && whole[*at] != b'x').collect();
         assert!(way.0 == Version::V4 || way.1 == Compression::Lz4 || borders.len() >= 2, "{way:?}: {borders:?}");
         let near = |cut: usize| borders.iter().any(|border| border.abs_diff(cut) <= 64);
         let length = whole.len();
         let telling = |cut: &usize| *cut < 600 || *cut + 300 > length || cut.is_multiple_of(7919) || near(*cut);
         for (number, cut) in (0..length).filter(telling).enumerate() {
-            // As a rule it is closed; a reset says the same.
+            // Most streams are closed; some are reset, which must have the same effect.
             let end = if number.is_multiple_of(3) { End::Reset } else { End::Closed };
             let (outcome, came) = cut_after(cut, end, &settings).await;
             assert_eq!(came.len(), cut);

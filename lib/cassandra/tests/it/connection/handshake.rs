@@ -1,4 +1,4 @@
-//! From an open socket to the first request.
+//! The handshake on an open socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::{connect, limits, patient, refused, settings, text};
 use crate::codec::WAYS;
-use crate::scripted::{Say, Script, refuse};
+use crate::scripted::{Reply, Script, refuse};
 use crate::speak::{Body, opcode};
 
 #[tokio::test]
@@ -47,8 +47,8 @@ async fn cq_3_the_keyspace_is_set_before_the_first_request() {
     let keyspace = Some("Odd\"name".to_owned());
     let connection = connect(&script, &Settings { keyspace, ..Settings::default() }).await.unwrap();
     connection.query("SELECT 1", &patient()).await.unwrap();
-    assert_eq!(script.heard(), ["OPTIONS", "STARTUP", "USE \"Odd\"\"name\"", "SELECT 1"]);
-    let none = Script::echo().first(|heard| match &heard.request {
+    assert_eq!(script.received(), ["OPTIONS", "STARTUP", "USE \"Odd\"\"name\"", "SELECT 1"]);
+    let none = Script::echo().first(|received| match &received.request {
         RequestBody::Query(_) => Some(refuse(0x2200, Body::new())),
         _ => None,
     });
@@ -62,13 +62,13 @@ async fn cq_2_a_refused_version_is_followed_by_the_next_lower_one() {
     let connection = connect(&old, &Settings::default()).await.unwrap();
     assert_eq!(connection.version(), Version::V4);
     assert_eq!(text(connection.query("SELECT 1", &patient()).await.unwrap()), "SELECT 1");
-    // One that answers in our version, and refuses it in words.
-    let polite = Script::echo().first(|heard| (heard.version == Version::V5).then(|| refuse(0x0a, Body::new())));
+    // A server that replies in the requested version, with an error that refuses it.
+    let polite = Script::echo().first(|received| (received.version == Version::V5).then(|| refuse(0x0a, Body::new())));
     assert_eq!(connect(&polite, &Settings::default()).await.unwrap().version(), Version::V4);
 }
 
 #[tokio::test]
-async fn cq_2_a_server_of_no_version_of_ours_is_told_as_such() {
+async fn cq_2_a_server_without_a_common_version_is_reported() {
     let ancient = Script { versions: vec![], foreign_version: 3, ..Script::echo() };
     let cause = refused(ancient.listen().await, &Settings::default(), limits()).await;
     assert!(matches!(cause, Cause::Version { asked: Version::V4, spoken: 3 }), "{cause}");
@@ -79,7 +79,7 @@ async fn cq_2_a_server_of_no_version_of_ours_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn cq_4_snappy_becomes_lz4_on_version_5_and_what_is_not_offered_is_not_used() {
+async fn cq_4_snappy_becomes_lz4_on_version_5_and_only_offered_compression_is_used() {
     let connection = connect(&Script::echo(), &settings(Version::V5, Compression::Snappy)).await.unwrap();
     assert_eq!(connection.compression(), Compression::Lz4);
     let bare = Script { compression: vec![], ..Script::echo() };
@@ -94,7 +94,7 @@ fn password(password: &str) -> Settings {
 }
 
 #[tokio::test]
-async fn cq_6_a_password_logs_in_and_a_wrong_one_is_told_without_being_shown() {
+async fn cq_6_a_password_logs_in_and_a_wrong_one_is_reported_without_being_shown() {
     for version in [vec![Version::V4], vec![Version::V4, Version::V5]] {
         let script = Script { versions: version, password: Some(("bee", "honey")), ..Script::echo() };
         let connection = connect(&script, &password("honey")).await.unwrap();
@@ -104,21 +104,21 @@ async fn cq_6_a_password_logs_in_and_a_wrong_one_is_told_without_being_shown() {
         assert!(matches!(&cause, Cause::Login(why) if why == "Bad credentials"), "{cause}");
         assert!(!format!("{cause} {cause:?}").contains("wax-and-feathers"));
         let cause = refused(address, &Settings::default(), limits()).await;
-        assert!(matches!(&cause, Cause::Login(why) if why.contains("none is set")), "{cause}");
+        assert!(matches!(&cause, Cause::Login(why) if why.contains("none is configured")), "{cause}");
     }
 }
 
-/// Answers each challenge with itself, backwards.
+/// A login that answers each challenge with its bytes in reverse order.
 #[derive(Debug)]
-struct Backwards;
+struct BackwardsLogin;
 
-impl Login for Backwards {
+impl Login for BackwardsLogin {
     fn begin(&self, authenticator: &str) -> Result<Box<dyn Dialogue>, String> {
-        if authenticator == "Password" { Ok(Box::new(Backwards)) } else { Err("not my kind".to_owned()) }
+        if authenticator == "Password" { Ok(Box::new(BackwardsLogin)) } else { Err("another authenticator".to_owned()) }
     }
 }
 
-impl Dialogue for Backwards {
+impl Dialogue for BackwardsLogin {
     fn reply(&mut self, challenge: Option<&[u8]>) -> Result<Vec<u8>, String> {
         Ok(challenge.map_or(b"first".to_vec(), |challenge| challenge.iter().rev().copied().collect()))
     }
@@ -126,31 +126,31 @@ impl Dialogue for Backwards {
 
 #[tokio::test]
 async fn cq_6_other_mechanisms_answer_challenges() {
-    let script = Script { password: Some(("", "")), ..Script::echo() }.first(|heard| {
-        let said = |bytes: &[u8]| heard.body == Body::new().bytes(Some(bytes)).0;
-        match &heard.request {
-            RequestBody::AuthResponse(_) if said(b"first") => {
-                Some(Say::Answer(opcode::AUTH_CHALLENGE, Body::new().bytes(Some(b"abc")).0))
+    let script = Script { password: Some(("", "")), ..Script::echo() }.first(|received| {
+        let is_token = |bytes: &[u8]| received.body == Body::new().bytes(Some(bytes)).0;
+        match &received.request {
+            RequestBody::AuthResponse(_) if is_token(b"first") => {
+                Some(Reply::Answer(opcode::AUTH_CHALLENGE, Body::new().bytes(Some(b"abc")).0))
             }
-            RequestBody::AuthResponse(_) if said(b"cba") => {
-                Some(Say::Answer(opcode::AUTH_SUCCESS, Body::new().bytes(None).0))
+            RequestBody::AuthResponse(_) if is_token(b"cba") => {
+                Some(Reply::Answer(opcode::AUTH_SUCCESS, Body::new().bytes(None).0))
             }
             _ => None,
         }
     });
-    let own = Settings { login: Some(Arc::new(Backwards)), ..Settings::default() };
+    let own = Settings { login: Some(Arc::new(BackwardsLogin)), ..Settings::default() };
     let connection = connect(&script, &own).await.unwrap();
     assert_eq!(text(connection.query("SELECT 1", &patient()).await.unwrap()), "SELECT 1");
-    // One that never has enough.
-    let endless = Script { password: Some(("", "")), ..Script::echo() }.first(|heard| {
-        let endless = matches!(heard.request, RequestBody::AuthResponse(_));
-        endless.then(|| Say::Answer(opcode::AUTH_CHALLENGE, Body::new().bytes(Some(b"more")).0))
+    // A server that never stops sending challenges.
+    let endless = Script { password: Some(("", "")), ..Script::echo() }.first(|received| {
+        let endless = matches!(received.request, RequestBody::AuthResponse(_));
+        endless.then(|| Reply::Answer(opcode::AUTH_CHALLENGE, Body::new().bytes(Some(b"more")).0))
     });
     assert!(matches!(refused(endless.listen().await, &own, limits()).await, Cause::Login(_)));
 }
 
-/// A listener that says this to everybody, and then waits or closes.
-async fn says(bytes: &'static [u8], then_closes: bool) -> std::net::SocketAddr {
+/// A listener that sends these bytes on every connection, and then waits or closes.
+async fn listener_sending(bytes: &'static [u8], then_closes: bool) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -158,7 +158,7 @@ async fn says(bytes: &'static [u8], then_closes: bool) -> std::net::SocketAddr {
             tokio::spawn(async move {
                 let _ = stream.write_all(bytes).await;
                 if then_closes {
-                    // Only the sending half: a reset would drop what was said.
+                    // Only the sending half: a reset would drop the bytes that were sent.
                     let _ = stream.shutdown().await;
                 }
                 std::future::pending::<()>().await;
@@ -169,43 +169,44 @@ async fn says(bytes: &'static [u8], then_closes: bool) -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn cq_7_a_peer_that_does_not_speak_cql_is_named_with_what_is_wrong() {
-    let web = says(b"HTTP/1.1 400 Bad Request\r\n\r\n", false).await;
+async fn cq_7_a_peer_that_does_not_speak_cql_is_reported_with_its_violation() {
+    let web = listener_sending(b"HTTP/1.1 400 Bad Request\r\n\r\n", false).await;
     let cause = refused(web, &Settings::default(), limits()).await;
     assert!(matches!(cause, Cause::Malformed(Malformed::Value { what: "the direction of an answer", .. })), "{cause}");
-    let huge = says(&[0x85, 0, 0, 0, 6, 0x7f, 0xff, 0xff, 0xff], false).await;
+    let huge = listener_sending(&[0x85, 0, 0, 0, 6, 0x7f, 0xff, 0xff, 0xff], false).await;
     assert!(matches!(refused(huge, &Settings::default(), limits()).await, Cause::Malformed(Malformed::Large { .. })));
-    let cut = says(&[0x85, 0, 0, 0, 6, 0, 0, 0, 99, 1, 2, 3], true).await;
+    let cut = listener_sending(&[0x85, 0, 0, 0, 6, 0, 0, 0, 99, 1, 2, 3], true).await;
     assert!(matches!(refused(cut, &Settings::default(), limits()).await, Cause::Ended(_)));
-    let inside = says(&[0x85, 0, 0, 0, 6, 0, 0, 0, 3, 0xff, 0xff, 0], false).await;
+    let inside = listener_sending(&[0x85, 0, 0, 0, 6, 0, 0, 0, 3, 0xff, 0xff, 0], false).await;
     assert!(matches!(refused(inside, &Settings::default(), limits()).await, Cause::Malformed(Malformed::Short { .. })));
-    let odd = says(&[0x85, 0, 0, 0, 2, 0, 0, 0, 0], false).await;
+    let odd = listener_sending(&[0x85, 0, 0, 0, 2, 0, 0, 0, 0], false).await;
     let cause = refused(odd, &Settings::default(), limits()).await;
     assert!(matches!(cause, Cause::Unexpected { asked: "OPTIONS", got: "READY" }), "{cause}");
-    let stranger = says(&[0x85, 0, 0, 9, 6, 0, 0, 0, 2, 0, 0], false).await;
+    let stranger = listener_sending(&[0x85, 0, 0, 9, 6, 0, 0, 0, 2, 0, 0], false).await;
     assert!(matches!(refused(stranger, &Settings::default(), limits()).await, Cause::Stranger(9)));
-    let closed = says(&[], true).await;
+    let closed = listener_sending(&[], true).await;
     assert!(matches!(refused(closed, &Settings::default(), limits()).await, Cause::Ended(_)));
 }
 
 /// PL-164
 #[tokio::test]
-async fn silence_ends_at_the_limit_and_says_what_was_not_answered() {
+async fn a_silent_handshake_ends_at_the_limit_and_names_the_unanswered_message() {
     let short = Limits { ready: Duration::from_secs(1), ..limits() };
-    let mute = says(&[], false).await;
+    let mute = listener_sending(&[], false).await;
     let cause = refused(mute, &Settings::default(), short).await;
     assert!(matches!(cause, Cause::Silent { asked: "OPTIONS", .. }), "{cause}");
-    let sleepy = Script::echo().first(|heard| matches!(heard.request, RequestBody::Startup(_)).then_some(Say::Hang));
+    let sleepy =
+        Script::echo().first(|received| matches!(received.request, RequestBody::Startup(_)).then_some(Reply::Hang));
     let cause = refused(sleepy.listen().await, &Settings::default(), short).await;
     assert_eq!(cause.to_string(), "did not answer STARTUP within 1s");
     let in_login = Script { password: Some(("bee", "honey")), ..Script::echo() }
-        .first(|heard| matches!(heard.request, RequestBody::AuthResponse(_)).then_some(Say::Hang));
+        .first(|received| matches!(received.request, RequestBody::AuthResponse(_)).then_some(Reply::Hang));
     let cause = refused(in_login.listen().await, &password("honey"), short).await;
     assert!(matches!(cause, Cause::Silent { asked: "AUTH_RESPONSE", .. }), "{cause}");
 }
 
 #[tokio::test]
-async fn a_port_that_nobody_listens_at_is_told() {
+async fn a_port_without_a_listener_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -214,7 +215,7 @@ async fn a_port_that_nobody_listens_at_is_told() {
 
 #[tokio::test]
 async fn cq_16_sockets_send_at_once_and_notice_dead_peers() {
-    let address = says(&[], false).await;
+    let address = listener_sending(&[], false).await;
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let dead_after = Duration::from_secs(7);
     honeyflow_cassandra::connection::bound_dead_peers(&stream, dead_after).unwrap();

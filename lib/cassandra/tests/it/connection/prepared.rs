@@ -1,4 +1,4 @@
-//! Prepared statements: once per server, again when forgotten, by the columns that really came.
+//! Prepared statements: prepared once per server and again when forgotten; rows are read by the columns that came.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,49 +12,49 @@ use honeyflow_cassandra::{Batch, Statement, Type};
 use tokio::time::Instant;
 
 use super::{PATIENCE, connect, connected, patient, settings};
-use crate::scripted::{Heard, Say, Script, refuse};
+use crate::scripted::{ReceivedRequest, Reply, Script, refuse};
 use crate::speak::{self, Body, opcode};
 
-/// A server that knows prepared statements until it forgets them. Executing one returns the number of its text.
+/// A server that remembers prepared statements until the test makes it forget them. Every execution returns 7.
 #[derive(Clone, Default)]
-struct Memory {
+struct PreparingServer {
     known: Arc<Mutex<HashSet<Vec<u8>>>>,
     prepares: Arc<AtomicUsize>,
     flags: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Memory {
+impl PreparingServer {
     fn script(&self) -> Script {
         let memory = self.clone();
-        Script::new(move |heard| memory.say(heard))
+        Script::new(move |received| memory.reply(received))
     }
 
-    fn say(&self, heard: &Heard) -> Say {
+    fn reply(&self, received: &ReceivedRequest) -> Reply {
         let unprepared = |id: &[u8]| refuse(0x2500, Body::new().short_bytes(id));
-        match &heard.request {
+        match &received.request {
             RequestBody::Prepare(prepare) => {
                 self.prepares.fetch_add(1, Ordering::Relaxed);
                 let id = prepare.query.clone().into_bytes();
                 self.known.lock().unwrap().insert(id.clone());
                 let columns = [("n", Type::Int)];
-                let body = speak::prepared(heard.version, &id, &[("id", Type::Int)], &[0], &columns);
-                Say::Answer(opcode::RESULT, body)
+                let body = speak::prepared(received.version, &id, &[("id", Type::Int)], &[0], &columns);
+                Reply::Answer(opcode::RESULT, body)
             }
             RequestBody::Execute(execute) => {
                 let id = execute.id.clone().into_bytes().unwrap();
                 if !self.known.lock().unwrap().contains(&id) {
                     return unprepared(&id);
                 }
-                self.flags.lock().unwrap().push(execute_flags(heard));
+                self.flags.lock().unwrap().push(execute_flags(received));
                 let row = vec![Some(7_i32.to_be_bytes().to_vec())];
-                let skip = execute_flags(heard) & 2 != 0;
+                let skip = execute_flags(received) & 2 != 0;
                 let body =
                     if skip { speak::bare_rows(1, &[row]) } else { speak::rows(&[("n", Type::Int)], &[row], None) };
-                Say::Answer(opcode::RESULT, body)
+                Reply::Answer(opcode::RESULT, body)
             }
             RequestBody::Batch(_) if self.known.lock().unwrap().is_empty() => unprepared(b"?"),
-            RequestBody::Batch(_) => Say::Answer(opcode::RESULT, Body::new().i32(1).0),
-            _ => Say::Nothing,
+            RequestBody::Batch(_) => Reply::Answer(opcode::RESULT, Body::new().i32(1).0),
+            _ => Reply::Nothing,
         }
     }
 
@@ -67,19 +67,19 @@ impl Memory {
     }
 }
 
-/// The flags of an EXECUTE, which the other implementation does not show.
-fn execute_flags(heard: &Heard) -> u8 {
-    let skip = |at: usize| at + 2 + usize::from(u16::from_be_bytes([heard.body[at], heard.body[at + 1]]));
+/// Reads the flags of an EXECUTE, which the other implementation does not expose.
+fn execute_flags(received: &ReceivedRequest) -> u8 {
+    let skip = |at: usize| at + 2 + usize::from(u16::from_be_bytes([received.body[at], received.body[at + 1]]));
     let after_id = skip(0);
-    match heard.version {
-        Version::V4 => heard.body[after_id + 2],
-        Version::V5 => heard.body[skip(after_id) + 2 + 3],
+    match received.version {
+        Version::V4 => received.body[after_id + 2],
+        Version::V5 => received.body[skip(after_id) + 2 + 3],
     }
 }
 
 #[tokio::test]
-async fn cq_9_a_statement_is_prepared_once_however_many_ask_at_once() {
-    let memory = Memory::default();
+async fn cq_9_a_statement_is_prepared_once_for_many_concurrent_callers() {
+    let memory = PreparingServer::default();
     let connection = connected(&memory.script()).await;
     let statement = Statement::new("SELECT n FROM t WHERE id = ?");
     let all = (0..100).map(|_| connection.execute(&statement, (1_i32,), &HOW)).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ static HOW: std::sync::LazyLock<honeyflow_cassandra::Options> = std::sync::LazyL
 /// PL-166
 #[tokio::test]
 async fn cq_9_a_forgotten_statement_is_prepared_once_more_and_executed() {
-    let memory = Memory::default();
+    let memory = PreparingServer::default();
     let connection = connected(&memory.script()).await;
     let statement = Statement::new("SELECT n FROM t WHERE id = ?");
     connection.execute(&statement, (1_i32,), &HOW).await.unwrap();
@@ -108,7 +108,7 @@ async fn cq_9_a_forgotten_statement_is_prepared_once_more_and_executed() {
 
 #[tokio::test]
 async fn cq_9_batches_are_prepared_again_too_each_statement_once() {
-    let memory = Memory::default();
+    let memory = PreparingServer::default();
     let connection = connected(&memory.script()).await;
     let (one, two) = (Statement::new("INSERT 1"), Statement::new("INSERT 2"));
     let mut batch = Batch::logged();
@@ -125,9 +125,9 @@ async fn cq_9_batches_are_prepared_again_too_each_statement_once() {
 }
 
 #[tokio::test]
-async fn cq_9_a_server_that_never_remembers_is_asked_twice_and_no_more() {
-    let memory = Memory::default();
-    let script = memory.script().first(|heard| match &heard.request {
+async fn cq_9_a_server_that_never_remembers_is_tried_twice_and_no_more() {
+    let memory = PreparingServer::default();
+    let script = memory.script().first(|received| match &received.request {
         RequestBody::Execute(_) => Some(refuse(0x2500, Body::new().short_bytes(b"id"))),
         _ => None,
     });
@@ -138,8 +138,8 @@ async fn cq_9_a_server_that_never_remembers_is_asked_twice_and_no_more() {
 }
 
 #[tokio::test]
-async fn cq_9_servers_are_asked_each_by_itself() {
-    let (first, second) = (Memory::default(), Memory::default());
+async fn cq_9_a_statement_is_prepared_at_each_server_separately() {
+    let (first, second) = (PreparingServer::default(), PreparingServer::default());
     let statement = Statement::new("SELECT n FROM t WHERE id = ?");
     for memory in [&first, &second] {
         let connection = connected(&memory.script()).await;
@@ -150,8 +150,8 @@ async fn cq_9_servers_are_asked_each_by_itself() {
 }
 
 #[tokio::test]
-async fn cq_10_version_4_always_asks_for_the_columns_unless_told_otherwise() {
-    let memory = Memory::default();
+async fn cq_10_version_4_always_requests_the_columns_unless_they_are_fixed() {
+    let memory = PreparingServer::default();
     let connection = connect(&memory.script(), &settings(Version::V4, Compression::None)).await.unwrap();
     let statement = Statement::new("SELECT n FROM t WHERE id = ?");
     connection.execute(&statement, (1_i32,), &HOW).await.unwrap();
@@ -162,14 +162,14 @@ async fn cq_10_version_4_always_asks_for_the_columns_unless_told_otherwise() {
     assert_eq!(skips, [0, 2]);
 }
 
-/// The server says that columns have changed, and by what id they go from now on.
+/// The server reports changed columns and their new id.
 #[tokio::test]
 async fn cq_10_version_5_follows_a_change_of_columns() {
-    let memory = Memory::default();
+    let memory = PreparingServer::default();
     let ids = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&ids);
-    let script = memory.script().first(move |heard| {
-        let RequestBody::Execute(execute) = &heard.request else { return None };
+    let script = memory.script().first(move |received| {
+        let RequestBody::Execute(execute) = &received.request else { return None };
         let id = execute.result_metadata_id.clone().and_then(CBytesShort::into_bytes).unwrap();
         seen.lock().unwrap().push(String::from_utf8(id.clone()).unwrap());
         let cells = Body::new().i32(1).bytes(Some(&9_i64.to_be_bytes())).bytes(Some(b"new"));
@@ -179,7 +179,7 @@ async fn cq_10_version_5_follows_a_change_of_columns() {
             let start = Body::new().i32(2).i32(1 | 8).i32(2).short_bytes(b"columns-2").string("k").string("t");
             start.string("n").kind(&Type::Bigint).string("added").kind(&Type::Text)
         };
-        Some(Say::Answer(opcode::RESULT, body.raw(&cells.0).0))
+        Some(Reply::Answer(opcode::RESULT, body.raw(&cells.0).0))
     });
     let connection = connect(&script, &settings(Version::V5, Compression::None)).await.unwrap();
     let statement = Statement::new("SELECT * FROM t WHERE id = ?");
@@ -190,7 +190,7 @@ async fn cq_10_version_5_follows_a_change_of_columns() {
     assert_eq!(*ids.lock().unwrap(), ["columns-1", "columns-2"]);
 }
 
-/// PL-71: such an answer is none, unless somebody has promised that columns stay as they are and the server was not asked.
+/// PL-71: such an answer is wrong, unless the caller declared the columns as fixed and version 4 did not send them.
 #[tokio::test]
 async fn cq_10_rows_of_another_width_than_their_columns_are_refused() {
     let statement = Statement::new("SELECT n");
@@ -200,9 +200,9 @@ async fn cq_10_rows_of_another_width_than_their_columns_are_refused() {
         (Version::V4, statement.clone(), true),
         (Version::V4, statement.columns_fixed(), false),
     ] {
-        let memory = Memory::default();
-        let script = memory.script().first(|heard| match &heard.request {
-            RequestBody::Execute(_) => Some(Say::Answer(opcode::RESULT, speak::bare_rows(2, &[vec![None, None]]))),
+        let memory = PreparingServer::default();
+        let script = memory.script().first(|received| match &received.request {
+            RequestBody::Execute(_) => Some(Reply::Answer(opcode::RESULT, speak::bare_rows(2, &[vec![None, None]]))),
             _ => None,
         });
         let connection = connect(&script, &settings(version, Compression::None)).await.unwrap();
@@ -218,23 +218,23 @@ async fn cq_10_rows_of_another_width_than_their_columns_are_refused() {
 
 #[tokio::test]
 async fn values_that_do_not_fit_are_refused_before_they_are_sent() {
-    let memory = Memory::default();
+    let memory = PreparingServer::default();
     let script = memory.script();
     let connection = connected(&script).await;
     let statement = Statement::new("SELECT n FROM t WHERE id = ?");
     let error = connection.execute(&statement, ("one",), &HOW).await.unwrap_err();
     assert!(error.to_string().ends_with("was not asked: column id: text does not fit int"), "{error}");
-    let heard = script.heard();
-    assert_eq!(heard.iter().filter(|word| *word == "EXECUTE").count(), 0, "{heard:?}");
+    let received = script.received();
+    assert_eq!(received.iter().filter(|word| *word == "EXECUTE").count(), 0, "{received:?}");
 }
 
 #[tokio::test]
 async fn cq_14_pages_follow_one_another() {
     let page = |from: i32, next: Option<&[u8]>| {
         let rows: Vec<speak::Cells> = (from..from + 2).map(|n| vec![Some(n.to_be_bytes().to_vec())]).collect();
-        Say::Answer(opcode::RESULT, speak::rows(&[("n", Type::Int)], &rows, next))
+        Reply::Answer(opcode::RESULT, speak::rows(&[("n", Type::Int)], &rows, next))
     };
-    let script = Script::new(move |heard| match &heard.request {
+    let script = Script::new(move |received| match &received.request {
         RequestBody::Query(query) => {
             assert_eq!(query.query_params.page_size, Some(2));
             match query.query_params.paging_state.clone().and_then(CBytes::into_bytes).as_deref() {
@@ -243,7 +243,7 @@ async fn cq_14_pages_follow_one_another() {
                 other => panic!("{other:?}"),
             }
         }
-        _ => Say::Nothing,
+        _ => Reply::Nothing,
     });
     let connection = connected(&script).await;
     let how = patient().page_size(2);

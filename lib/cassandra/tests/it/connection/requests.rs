@@ -1,4 +1,4 @@
-//! Many requests on one connection: order, deadlines, orphans, notices, ends.
+//! Many requests on one connection: order, deadlines, orphans, notices, and how it ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,29 +13,29 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::{PATIENCE, connect, connected, patient, text};
-use crate::scripted::{Heard, Say, Script, text_row};
+use crate::scripted::{ReceivedRequest, Reply, Script, text_row};
 use crate::speak::{self, Body, opcode};
 
-fn asked(heard: &Heard) -> &str {
-    match &heard.request {
+fn asked(received: &ReceivedRequest) -> &str {
+    match &received.request {
         RequestBody::Query(query) => &query.query,
         _ => "",
     }
 }
 
-fn row(heard: &Heard) -> (i16, u8, Vec<u8>) {
-    let Say::Answer(opcode, body) = text_row(asked(heard)) else { unreachable!() };
-    (heard.stream, opcode, body)
+fn row(received: &ReceivedRequest) -> (i16, u8, Vec<u8>) {
+    let Reply::Answer(opcode, body) = text_row(asked(received)) else { unreachable!() };
+    (received.stream, opcode, body)
 }
 
 #[tokio::test]
-async fn cq_1_answers_in_any_order_reach_those_who_asked() {
+async fn cq_1_answers_in_any_order_reach_their_callers() {
     let held = Mutex::new(Vec::new());
-    // Answers come in tens, the last request first.
-    let script = Script::new(move |heard| {
+    // Replies come in groups of ten, the last request first.
+    let script = Script::new(move |received| {
         let mut held = held.lock().unwrap();
-        held.push(row(heard));
-        if held.len() < 10 { Say::Nothing } else { Say::Messages(held.drain(..).rev().collect()) }
+        held.push(row(received));
+        if held.len() < 10 { Reply::Nothing } else { Reply::Messages(held.drain(..).rev().collect()) }
     });
     let connection = connected(&script).await;
     let asked: Vec<_> = (0..200)
@@ -53,21 +53,21 @@ async fn cq_1_answers_in_any_order_reach_those_who_asked() {
 
 /// PL-109
 #[tokio::test]
-async fn cq_8_late_answer_reaches_nobody() {
+async fn cq_8_a_late_answer_reaches_no_other_request() {
     let late = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&late);
-    let script = Script::new(move |heard| {
+    let script = Script::new(move |received| {
         let mut slot = slot.lock().unwrap();
-        match asked(heard) {
+        match asked(received) {
             "SELECT slow" => {
-                *slot = Some(row(heard));
-                Say::Nothing
+                *slot = Some(row(received));
+                Reply::Nothing
             }
-            "SELECT flush" => Say::Messages([slot.take(), Some(row(heard))].into_iter().flatten().collect()),
+            "SELECT flush" => Reply::Messages([slot.take(), Some(row(received))].into_iter().flatten().collect()),
             _ => {
-                // The stream of the one who left is not given to anybody else.
-                assert!(slot.as_ref().is_none_or(|(stream, _, _)| *stream != heard.stream));
-                text_row(asked(heard))
+                // The stream of the abandoned request is not used by another one.
+                assert!(slot.as_ref().is_none_or(|(stream, _, _)| *stream != received.stream));
+                text_row(asked(received))
             }
         }
     });
@@ -87,8 +87,10 @@ async fn cq_8_late_answer_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn cq_8_too_many_orphans_end_the_connection_once_nobody_waits_on_it() {
-    let script = Script::new(|heard| if asked(heard) == "SELECT slow" { Say::Nothing } else { text_row(asked(heard)) });
+async fn cq_8_too_many_orphans_end_the_connection_once_only_orphans_use_it() {
+    let script = Script::new(
+        |received| if asked(received) == "SELECT slow" { Reply::Nothing } else { text_row(asked(received)) },
+    );
     let few = Settings { orphans_max: 2, orphan_age_max: Duration::from_secs(3600), ..Settings::default() };
     let connection = connect(&script, &few).await.unwrap();
     let hasty = Options::within(Duration::from_millis(30));
@@ -104,12 +106,12 @@ async fn cq_8_too_many_orphans_end_the_connection_once_nobody_waits_on_it() {
 }
 
 #[tokio::test]
-async fn cq_1_an_answer_to_nobody_ends_the_connection() {
+async fn cq_1_an_answer_without_a_request_ends_the_connection() {
     for stream in [5000_i16, 77, -2] {
-        let script = Script::new(move |_| Say::Messages(vec![(stream, opcode::RESULT, Body::new().i32(1).0)]));
+        let script = Script::new(move |_| Reply::Messages(vec![(stream, opcode::RESULT, Body::new().i32(1).0)]));
         let connection = connected(&script).await;
         let error = connection.query("INSERT", &patient()).await.unwrap_err();
-        assert!(error.to_string().contains(&format!("nobody made (stream {stream})")), "{error}");
+        assert!(error.to_string().contains(&format!("never sent (stream {stream})")), "{error}");
         let Cause::Lost { why, sent: true } = &error.cause else { panic!("{error}") };
         assert!(matches!(**why, Cause::Stranger(found) if found == stream));
         assert_eq!(error.cause.executed(), Executed::Unknown);
@@ -122,13 +124,13 @@ async fn cq_1_an_answer_to_nobody_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn cq_4_a_wrong_checksum_ends_the_connection_with_its_name() {
+async fn cq_4_a_wrong_checksum_ends_the_connection_and_is_the_cause() {
     let mut segment = bytes::BytesMut::new();
     let ready = speak::message(Version::V5, 0, 0, opcode::READY, &[]);
     honeyflow_cassandra::wire::segment::append(&ready, true, Compression::None, &mut segment);
     let last = segment.len() - 1;
     segment[last] ^= 1;
-    let script = Script::new(move |_| Say::Raw(segment.to_vec()));
+    let script = Script::new(move |_| Reply::Raw(segment.to_vec()));
     let connection = connected(&script).await;
     let error = connection.query("SELECT 1", &patient()).await.unwrap_err();
     let Cause::Lost { why, .. } = &error.cause else { panic!("{error}") };
@@ -138,7 +140,7 @@ async fn cq_4_a_wrong_checksum_ends_the_connection_with_its_name() {
 
 #[tokio::test]
 async fn cq_7_a_body_that_cannot_be_read_ends_the_connection() {
-    let script = Script::new(|_| Say::Answer(opcode::RESULT, Body::new().i32(2).i32(1).i32(i32::MAX).0));
+    let script = Script::new(|_| Reply::Answer(opcode::RESULT, Body::new().i32(2).i32(1).i32(i32::MAX).0));
     let connection = connected(&script).await;
     let error = connection.query("SELECT 1", &patient()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Malformed(_)), "{error}");
@@ -147,8 +149,8 @@ async fn cq_7_a_body_that_cannot_be_read_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_leaves_requests_of_unknown_outcome() {
-    let script = Script::new(|_| Say::Close);
+async fn a_server_that_closes_leaves_requests_of_unknown_outcome() {
+    let script = Script::new(|_| Reply::Close);
     let connection = connected(&script).await;
     let error = connection.query("INSERT", &patient()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Lost { sent: true, .. }), "{error}");
@@ -157,8 +159,8 @@ async fn a_server_that_goes_away_leaves_requests_of_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn a_server_that_reads_nothing_is_given_up() {
-    let script = Script::new(|_| Say::Hang);
+async fn a_connection_to_a_server_that_reads_nothing_fails() {
+    let script = Script::new(|_| Reply::Hang);
     let impatient = Settings { write_timeout: Duration::from_millis(100), ..Settings::default() };
     let connection = connect(&script, &impatient).await.unwrap();
     let long = format!("SELECT '{}'", "x".repeat(8 << 20));
@@ -170,22 +172,22 @@ async fn a_server_that_reads_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn cq_13_notices_come_to_whoever_listens() {
-    let said = AtomicBool::new(false);
-    let script = Script::new(move |heard| {
+async fn cq_13_notices_reach_the_subscriber() {
+    let sent = AtomicBool::new(false);
+    let script = Script::new(move |received| {
         let address = Body::new().u8(4).raw(&[127, 0, 0, 2]).i32(9042).0;
         let status = Body::new().string("STATUS_CHANGE").string("DOWN").raw(&address).0;
         let added = Body::new().string("TOPOLOGY_CHANGE").string("NEW_NODE").raw(&address).0;
         let later = Body::new().string("WEATHER_CHANGE").string("RAIN").0;
-        let mut messages = vec![row(heard)];
-        if !said.swap(true, Ordering::Relaxed) {
+        let mut messages = vec![row(received)];
+        if !sent.swap(true, Ordering::Relaxed) {
             messages.extend([status, later, added].map(|body| (-1, opcode::EVENT, body)));
         }
-        Say::Messages(messages)
+        Reply::Messages(messages)
     });
     let connection = connected(&script).await;
     let mut notices = connection.listen(Instant::now() + PATIENCE).await.unwrap();
-    assert_eq!(script.heard().last().map(String::as_str), Some("REGISTER"));
+    assert_eq!(script.received().last().map(String::as_str), Some("REGISTER"));
     connection.query("SELECT 1", &patient()).await.unwrap();
     let at = "127.0.0.2:9042".parse().unwrap();
     assert_eq!(notices.recv().await, Some(Notice::Down(at)));
@@ -195,15 +197,15 @@ async fn cq_13_notices_come_to_whoever_listens() {
     assert_eq!(notices.recv().await, None);
 }
 
-/// PL-103: what is under way may finish, what comes later is refused.
+/// PL-103: requests in flight may finish, later ones are refused.
 #[tokio::test]
 async fn a_closing_connection_lets_requests_finish() {
     let release = Arc::new(Notify::new());
     let (seen, mut was_seen) = mpsc::unbounded_channel();
     let held = Arc::clone(&release);
-    let script = Script::new(move |heard| {
+    let script = Script::new(move |received| {
         seen.send(()).unwrap();
-        Say::After(Arc::clone(&held), Box::new(text_row(asked(heard))))
+        Reply::After(Arc::clone(&held), Box::new(text_row(asked(received))))
     });
     let connection = connected(&script).await;
     let clone = connection.clone();
@@ -225,15 +227,15 @@ async fn a_closing_connection_lets_requests_finish() {
 }
 
 #[tokio::test]
-async fn a_probe_hears_whether_the_server_lives() {
+async fn a_probe_finds_whether_the_server_answers() {
     let connection = connected(&Script::echo()).await;
     assert!(connection.probe(Instant::now() + PATIENCE).await);
     let before = connection.last_read();
     assert!(connection.probe(Instant::now() + PATIENCE).await);
     assert!(connection.last_read() >= before);
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let once = Script::echo().first(move |heard| match heard.request {
-        RequestBody::Options(_) if count.fetch_add(1, Ordering::Relaxed) > 0 => Some(Say::Nothing),
+    let once = Script::echo().first(move |received| match received.request {
+        RequestBody::Options(_) if count.fetch_add(1, Ordering::Relaxed) > 0 => Some(Reply::Nothing),
         _ => None,
     });
     let connection = connected(&once).await;
@@ -242,18 +244,18 @@ async fn a_probe_hears_whether_the_server_lives() {
 
 /// CQ-14
 #[tokio::test]
-async fn cq_14_a_timestamp_does_not_go_with_a_conditional_statement() {
+async fn cq_14_a_conditional_statement_cannot_have_a_timestamp() {
     let script = Script::echo();
     let connection = connected(&script).await;
     let how = patient().timestamp(17);
     let error = connection.query("UPDATE t SET v = 1 WHERE k = 1 IF v = 2", &how).await.unwrap_err();
     assert!(matches!(error.cause, Cause::TimestampOnConditional), "{error}");
-    assert_eq!(script.heard(), ["OPTIONS", "STARTUP"]);
+    assert_eq!(script.received(), ["OPTIONS", "STARTUP"]);
     assert!(connection.query("UPDATE t SET v = 1 WHERE k = 1", &how).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_refusal_names_the_server_and_what_it_said() {
+async fn a_refusal_names_the_server_and_its_message() {
     let script = Script::new(|_| crate::scripted::refuse(0x2000, Body::new()));
     let connection = connected(&script).await;
     let error = connection.query("SELEC", &patient()).await.unwrap_err();

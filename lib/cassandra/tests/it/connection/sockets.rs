@@ -1,4 +1,4 @@
-//! What the system is told about sockets, and what it says of them.
+//! The options of sockets, and the operating system's errors.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ async fn pl_14_a_refused_connect_is_known_as_such() {
     drop(listener);
     let error = Connection::connect(address, &Settings::default(), limits()).await.unwrap_err();
     assert_eq!(error.to_string(), format!("{address} could not be connected to"));
-    // A pool asks for the system's own word, and comes back sooner.
-    let said = std::error::Error::source(&error).and_then(|said| said.downcast_ref::<std::io::Error>()).unwrap();
-    assert_eq!(said.kind(), std::io::ErrorKind::ConnectionRefused);
+    // The pool reads the system's error, and retries sooner after a refused connect.
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>()).unwrap();
+    assert_eq!(source.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
-/// Shorter than the kernel can count keepalives.
+/// The time is shorter than the kernel's unit of keepalives, which is one second.
 #[tokio::test]
 async fn cq_16_a_dead_peer_may_be_noticed_within_less_than_a_second() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

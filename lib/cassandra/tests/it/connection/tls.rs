@@ -1,4 +1,4 @@
-//! TLS: names, roots, own certificates, renewal.
+//! TLS: names, roots, client certificates, renewal.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{limits, patient, refused, text};
 use crate::scripted::Script;
 
-/// An authority, and the files that it made.
+/// A certificate authority and its files.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
@@ -50,7 +50,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    /// Certificate and key in files.
+    /// Writes a certificate and its key to files.
     fn files(&self, name: &str) -> (PathBuf, PathBuf) {
         let (certificate, key) = self.certificate(&[name], false);
         let path = |end: &str| self.folder.path().join(format!("{name}.{end}"));
@@ -83,7 +83,7 @@ impl Authority {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
                     if let Ok(stream) = acceptor.accept(stream).await {
-                        Script::echo().talk(stream).await;
+                        Script::echo().serve(stream).await;
                     }
                 });
             }
@@ -99,14 +99,14 @@ fn settings(tls: Tls) -> Settings {
 async fn tls_refused(address: SocketAddr, tls: Tls) -> String {
     match refused(address, &settings(tls), limits()).await {
         Cause::Tls(why) => why,
-        // Version 1.3 tells of a missing certificate only after the handshake.
+        // TLS 1.3 reports a missing certificate only after the handshake.
         Cause::Ended(ending) => ending.to_string(),
         other => panic!("{other}"),
     }
 }
 
 #[tokio::test]
-async fn cq_5_a_certificate_must_bear_the_name_and_come_from_a_known_root() {
+async fn cq_5_a_certificate_must_contain_the_name_and_come_from_a_known_root() {
     let authority = Authority::new();
     let roots = Some(authority.roots());
     let address = authority.listen(&["127.0.0.1", "db.example"], false, None).await;
@@ -127,7 +127,7 @@ async fn cq_5_a_certificate_must_bear_the_name_and_come_from_a_known_root() {
 }
 
 #[tokio::test]
-async fn cq_5_an_own_certificate_is_shown_to_a_server_that_wants_one() {
+async fn cq_5_a_client_certificate_is_sent_to_a_server_that_requires_one() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let address = authority.listen(&["127.0.0.1"], false, Some(&clients)).await;
     let roots = Some(authority.roots());
@@ -139,7 +139,7 @@ async fn cq_5_an_own_certificate_is_shown_to_a_server_that_wants_one() {
 }
 
 #[tokio::test]
-async fn cq_5_files_are_read_anew_for_each_connection() {
+async fn cq_5_files_are_read_for_each_connection() {
     let (old, new) = (Authority::new(), Authority::new());
     let address = new.listen(&["127.0.0.1"], false, None).await;
     let roots = old.roots();

@@ -1,5 +1,5 @@
-//! Clusters as servers tell of them that make up anything: each cell of each row may be null, cut, doubled or noise. What is
-//! left of that can be dialled and placed, or there is a typed error.
+//! Servers that report an invented cluster: each cell of each row may be null, cut, doubled or noise. The accepted
+//! members can be dialled and have tokens, or the result is a typed error.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use super::exchange::over;
 use super::*;
 use crate::connection::{PATIENCE, settings};
-use crate::scripted::{Say, Script, refuse};
+use crate::scripted::{Reply, Script, refuse};
 use crate::topology::{Columns, local, member, peer, row, text};
 
-/// A few of the cells say something else, and now and then the table itself is spoilt.
-fn told(random: &mut Random, rows: &[Columns]) -> Vec<u8> {
+/// Encodes a table with some spoilt cells; sometimes the encoded table itself is spoilt.
+fn spoilt_table(random: &mut Random, rows: &[Columns]) -> Vec<u8> {
     let columns: Vec<(&str, Type)> = rows[0].iter().map(|(name, kind, _)| (*name, kind.clone())).collect();
     let mut cells: Vec<speak::Cells> = rows.iter().map(row).collect();
     for cell in cells.iter_mut().flatten().filter(|_| random.below(6) == 0).collect::<Vec<_>>() {
@@ -48,20 +48,21 @@ fn keyspace(name: &str, replication: &[(&str, &str)]) -> Columns {
 
 /// CQ-12 PL-177
 #[tokio::test(start_paused = true)]
-async fn cq_12_whatever_a_server_tells_of_its_cluster_can_be_dialled_and_placed_or_is_an_error() {
+async fn cq_12_any_reported_cluster_is_usable_or_a_typed_error() {
     let (mut whole, mut fewer, mut errors) = (0, 0, 0);
     for seed in Seeds::new(400) {
         let random = &mut Random(seed.number());
         let old = random.below(2) == 0;
-        let local = told(random, &[local(1)]);
-        let peers = told(random, &[peer(2, &["1", "-9"], "10.0.0.2", 19042), peer(3, &["2"], "10.0.0.3", 0)]);
-        let old_peers = told(random, &[old_peer(2, "10.0.0.2", "10.1.0.2"), old_peer(3, "0.0.0.0", "10.1.0.3")]);
+        let local = spoilt_table(random, &[local(1)]);
+        let peers = spoilt_table(random, &[peer(2, &["1", "-9"], "10.0.0.2", 19042), peer(3, &["2"], "10.0.0.3", 0)]);
+        let old_peers =
+            spoilt_table(random, &[old_peer(2, "10.0.0.2", "10.1.0.2"), old_peer(3, "0.0.0.0", "10.1.0.3")]);
         let simple = [("class", "org.apache.cassandra.locator.SimpleStrategy"), ("replication_factor", "2")];
         let network = [("class", "NetworkTopologyStrategy"), ("north", "3/1")];
-        let spaces = told(random, &[keyspace("one", &simple), keyspace("two", &network)]);
-        let script = Script::new(move |heard| {
-            let asked = String::from_utf8_lossy(&heard.body);
-            Say::Answer(
+        let spaces = spoilt_table(random, &[keyspace("one", &simple), keyspace("two", &network)]);
+        let script = Script::new(move |received| {
+            let asked = String::from_utf8_lossy(&received.body);
+            Reply::Answer(
                 opcode::RESULT,
                 match () {
                     () if asked.contains("system.local") => local.clone(),
@@ -73,7 +74,7 @@ async fn cq_12_whatever_a_server_tells_of_its_cluster_can_be_dialled_and_placed_
             )
         });
         let (client, server) = tokio::io::duplex(1 << 16);
-        let server = tokio::spawn(script.talk(server));
+        let server = tokio::spawn(script.serve(server));
         let on = over(client, &settings(Version::V4, Compression::None)).await.unwrap();
         let by = Instant::now() + PATIENCE;
         let dialled = ([10, 0, 0, 1], 9042).into();

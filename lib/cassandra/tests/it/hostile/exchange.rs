@@ -1,5 +1,5 @@
-//! Whole exchanges with a server that says anything at all to any question: whoever asked gets an answer or an error that
-//! names the server, in time, and the task behind the connection lives until it ends by itself.
+//! Whole exchanges with a server that sends any reply to any request: the caller gets an answer or an error that names
+//! the server, in time, and the connection's task does not vanish.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::connection::{PATIENCE, limits, settings};
-use crate::scripted::{Heard, Say, Script, text_row};
+use crate::scripted::{ReceivedRequest, Reply, Script, text_row};
 
-/// Everything that is ever asked, in the order of an exchange.
-const QUESTIONS: [&str; 11] = [
+/// All kinds of requests, in the order of an exchange.
+const REQUESTS: [&str; 11] = [
     "OPTIONS",
     "STARTUP",
     "AUTHRESPONSE",
@@ -31,31 +31,31 @@ const QUESTIONS: [&str; 11] = [
     "system_schema.keyspaces",
 ];
 
-fn question(heard: &Heard) -> &'static str {
-    match &heard.request {
+fn request_name(received: &ReceivedRequest) -> &'static str {
+    match &received.request {
         RequestBody::Query(query) => {
-            QUESTIONS.into_iter().find(|question| query.query.contains(question)).unwrap_or("QUERY")
+            REQUESTS.into_iter().find(|request_name| query.query.contains(request_name)).unwrap_or("QUERY")
         }
         other => {
             let word = format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_uppercase();
-            QUESTIONS.into_iter().find(|question| word == *question).unwrap_or("OPTIONS")
+            REQUESTS.into_iter().find(|request_name| word == *request_name).unwrap_or("OPTIONS")
         }
     }
 }
 
 fn good() -> Script {
-    let script = Script::new(|heard| match &heard.request {
+    let script = Script::new(|received| match &received.request {
         RequestBody::Query(query) if query.query.contains("keyspaces") => {
             let columns =
                 [("keyspace_name", Type::Text), ("replication", Type::Map(Box::new((Type::Text, Type::Text))))];
-            Say::Answer(opcode::RESULT, speak::rows(&columns, &[], None))
+            Reply::Answer(opcode::RESULT, speak::rows(&columns, &[], None))
         }
         RequestBody::Query(query) => text_row(&query.query),
         RequestBody::Prepare(_) => {
-            Say::Answer(opcode::RESULT, speak::prepared(heard.version, b"id", &[], &[], &[("text", Type::Text)]))
+            Reply::Answer(opcode::RESULT, speak::prepared(received.version, b"id", &[], &[], &[("text", Type::Text)]))
         }
         RequestBody::Execute(_) => text_row("executed"),
-        _ => Say::Answer(opcode::RESULT, Body::new().i32(1).0),
+        _ => Reply::Answer(opcode::RESULT, Body::new().i32(1).0),
     });
     Script { password: Some(("bee", "honey")), ..script }
 }
@@ -65,7 +65,7 @@ fn login(way: (Version, Compression)) -> Settings {
     Settings { login: Some(Arc::new(login)), ..settings(way.0, way.1) }
 }
 
-/// A connection over this stream, and no other.
+/// Opens a connection over this stream alone.
 pub async fn over(stream: DuplexStream, settings: &Settings) -> Result<Connection, Error> {
     let stream = Mutex::new(Some(stream));
     let dial = || {
@@ -75,7 +75,7 @@ pub async fn over(stream: DuplexStream, settings: &Settings) -> Result<Connectio
     Connection::connect_as(&"server".into(), settings, limits(), dial).await
 }
 
-/// Every question, one after the other, until one is not answered well.
+/// Sends every request, one after the other, until one fails.
 async fn exchange(stream: DuplexStream, settings: &Settings) -> Result<(), Error> {
     let on = over(stream, settings).await?;
     let (how, by) = (Options::within(PATIENCE), Instant::now() + PATIENCE);
@@ -92,7 +92,7 @@ async fn exchange(stream: DuplexStream, settings: &Settings) -> Result<(), Error
     keyspaces(&on, by).await.map(drop)
 }
 
-/// `Closed` is what is left to say where a task has vanished: nobody here closes anything before the first error.
+/// Checks the outcome. `Closed` would mean that a task has vanished: this test closes nothing before the first error.
 fn is_typed(outcome: Result<(), Error>) -> bool {
     let Err(error) = outcome else { return true };
     assert!(error.to_string().starts_with("server "), "{error}");
@@ -101,14 +101,14 @@ fn is_typed(outcome: Result<(), Error>) -> bool {
     false
 }
 
-/// PL-165: each kind of answer to each question, whole, cut and spoilt.
+/// PL-165: each kind of reply to each request, whole, cut and spoilt.
 #[tokio::test(start_paused = true)]
-async fn cq_7_any_answer_to_any_question_is_an_answer_or_a_typed_error() {
+async fn cq_7_any_reply_to_any_request_is_an_answer_or_a_typed_error() {
     let mut refused = 0;
     for seed in Seeds::new(3) {
         for way in [(Version::V4, Compression::None), (Version::V5, Compression::None)] {
-            // After its answer to STARTUP this server and ours would not agree on how messages are framed.
-            let asked = QUESTIONS.into_iter().filter(|question| way.0 == Version::V4 || *question != "STARTUP");
+            // After a changed reply to STARTUP, server and client would use different framings.
+            let asked = REQUESTS.into_iter().filter(|request_name| way.0 == Version::V4 || *request_name != "STARTUP");
             for at in asked {
                 for (kind, (opcode, body)) in corpus(way.0).into_iter().enumerate() {
                     let mut random = Random(seed.number() << 8 | kind as u64);
@@ -117,35 +117,35 @@ async fn cq_7_any_answer_to_any_question_is_an_answer_or_a_typed_error() {
                         1 => body[..random.below(body.len().max(1))].to_vec(),
                         _ => spoilt(&mut random, body),
                     };
-                    let script = good().first(move |heard| {
-                        // A notice answers nobody.
-                        let stream = if opcode == opcode::EVENT { -1 } else { heard.stream };
-                        (question(heard) == at).then(|| Say::Messages(vec![(stream, opcode, body.clone())]))
+                    let script = good().first(move |received| {
+                        // A notice answers no request.
+                        let stream = if opcode == opcode::EVENT { -1 } else { received.stream };
+                        (request_name(received) == at).then(|| Reply::Messages(vec![(stream, opcode, body.clone())]))
                     });
                     let (client, server) = tokio::io::duplex(1 << 16);
-                    let server = tokio::spawn(script.talk(server));
+                    let server = tokio::spawn(script.serve(server));
                     refused += usize::from(!is_typed(exchange(client, &login(way)).await));
                     server.abort();
                 }
             }
         }
     }
-    assert!(Seeds::are_chosen() || refused > 500, "so few were found out: {refused}");
+    assert!(Seeds::are_chosen() || refused > 500, "too few were refused: {refused}");
 }
 
-/// What the server sends is carried to us in pieces, and one of them is spoilt; then it hangs up.
+/// The server's bytes are forwarded in pieces; one of them is spoilt, and then the connection is closed.
 async fn spoil(seed: u64, way: (Version, Compression)) -> bool {
     let mut random = Random(seed);
     let (client, mut middle) = tokio::io::duplex(1 << 16);
     let (mut far, server) = tokio::io::duplex(1 << 16);
-    let notice = |heard: &Heard| {
+    let notice = |received: &ReceivedRequest| {
         let up = Body::new().string("STATUS_CHANGE").string("UP").u8(4).raw(&[127, 0, 0, 2]).i32(9042).0;
-        matches!(heard.request, RequestBody::Register(_))
-            .then(|| Say::Messages(vec![(-1, opcode::EVENT, up), (heard.stream, opcode::READY, vec![])]))
+        matches!(received.request, RequestBody::Register(_))
+            .then(|| Reply::Messages(vec![(-1, opcode::EVENT, up), (received.stream, opcode::READY, vec![])]))
     };
-    let server = tokio::spawn(good().first(notice).talk(server));
+    let server = tokio::spawn(good().first(notice).serve(server));
     let carry = tokio::spawn(async move {
-        let mut whole = random.below(QUESTIONS.len() + 1);
+        let mut whole = random.below(REQUESTS.len() + 1);
         let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
         loop {
             tokio::select! {
@@ -181,24 +181,24 @@ async fn cq_7_a_spoilt_exchange_ends_with_a_typed_error() {
     assert!(Seeds::are_chosen() || wrong > 120, "so few were found out: {wrong}");
 }
 
-/// A body far above what is taken, announced or really sent: refused by its header, and what came is all that is kept.
+/// A body far above the limit, announced or really sent, is refused by its header; only the received bytes are kept.
 #[tokio::test(start_paused = true)]
-async fn cq_7_a_huge_answer_to_any_question_is_refused_by_its_header() {
-    for at in QUESTIONS {
+async fn cq_7_a_huge_reply_to_any_request_is_refused_by_its_header() {
+    for at in REQUESTS {
         let huge = Arc::new(AtomicUsize::new(0));
-        let said = Arc::new(AtomicBool::new(false));
-        let (count, once) = (Arc::clone(&huge), Arc::clone(&said));
-        let script = good().first(move |heard| {
-            if question(heard) != at || once.swap(true, Ordering::SeqCst) {
+        let was_sent = Arc::new(AtomicBool::new(false));
+        let (count, once) = (Arc::clone(&huge), Arc::clone(&was_sent));
+        let script = good().first(move |received| {
+            if request_name(received) != at || once.swap(true, Ordering::SeqCst) {
                 return None;
             }
-            let mut header = speak::message(Version::V4, 0, heard.stream, opcode::RESULT, &[]);
+            let mut header = speak::message(Version::V4, 0, received.stream, opcode::RESULT, &[]);
             header[5..9].copy_from_slice(&(i32::MAX - 7).to_be_bytes());
             count.store(header.len(), Ordering::SeqCst);
-            Some(Say::Raw(header))
+            Some(Reply::Raw(header))
         });
         let (client, server) = tokio::io::duplex(1 << 16);
-        let server = tokio::spawn(script.talk(server));
+        let server = tokio::spawn(script.serve(server));
         let error = exchange(client, &login((Version::V4, Compression::None))).await.unwrap_err();
         let large = |cause: &Cause| matches!(cause, Cause::Malformed(Malformed::Large { max, .. }) if *max == 64 << 20);
         let lost = matches!(&error.cause, Cause::Lost { why, .. } if large(why));

@@ -1,17 +1,17 @@
-//! Requests that name a keyspace, where not every server can be told.
+//! Requests with a keyspace, in clusters where not every server can receive one.
 
 use super::*;
 use crate::network::Network;
 
-/// Its own version as the answer to every query, and as the text of every statement.
+/// A server that answers every query and execution with the version of the connection.
 fn server(versions: &[Version]) -> Script {
-    let mut script = Script::new(|heard| match &heard.request {
-        RequestBody::Query(_) | RequestBody::Execute(_) => text_row(&heard.version.to_string()),
+    let mut script = Script::new(|received| match &received.request {
+        RequestBody::Query(_) | RequestBody::Execute(_) => text_row(&received.version.to_string()),
         RequestBody::Prepare(_) => {
-            Say::Answer(opcode::RESULT, speak::prepared(heard.version, b"id", &[], &[], &[("text", Type::Text)]))
+            Reply::Answer(opcode::RESULT, speak::prepared(received.version, b"id", &[], &[], &[("text", Type::Text)]))
         }
-        RequestBody::Batch(_) => Say::Answer(opcode::RESULT, Body::new().i32(1).0),
-        _ => Say::Nothing,
+        RequestBody::Batch(_) => Reply::Answer(opcode::RESULT, Body::new().i32(1).0),
+        _ => Reply::Nothing,
     });
     script.versions = versions.to_vec();
     script
@@ -22,7 +22,7 @@ fn text(response: honeyflow_cassandra::wire::Response) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cq_14_a_request_with_a_keyspace_goes_to_servers_that_can_be_told() {
+async fn cq_14_a_request_with_a_keyspace_goes_to_servers_that_can_receive_it() {
     let network = Network::of([server(&[Version::V4]), server(&[Version::V4, Version::V5]), server(&[Version::V4])]);
     let session = network.session(network.quiet(1));
     assert!(session.pool().control().ready(3, Instant::now() + PATIENCE).await);
@@ -40,7 +40,7 @@ async fn cq_14_a_request_with_a_keyspace_goes_to_servers_that_can_be_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cq_14_where_nobody_can_be_told_the_request_is_refused_and_never_sent() {
+async fn cq_14_if_no_server_can_receive_a_keyspace_the_request_is_refused_and_never_sent() {
     let scripts = [server(&[Version::V4]), server(&[Version::V4])];
     let network = Network::of(scripts.clone());
     let session = network.session(network.quiet(1));
@@ -48,18 +48,18 @@ async fn cq_14_where_nobody_can_be_told_the_request_is_refused_and_never_sent() 
     let queried = session.query("INSERT INTO t (k) VALUES (1)", &patient().keyspace("shop")).await.unwrap_err();
     let prepared = session.prepare_in("shop", "SELECT v FROM t").await.unwrap_err();
     for error in [queried, prepared] {
-        assert_eq!((error.kind, error.executed, error.transient()), (Kind::Caller, Executed::No, false), "{error}");
+        assert_eq!((error.kind, error.executed, error.transient()), (Kind::Caller, Execution::No, false), "{error}");
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(cause.contains("version 4") && cause.contains("`shop.table`"), "{cause}");
     }
     for script in scripts {
-        assert!(script.heard().iter().all(|word| word == "OPTIONS" || word == "STARTUP"), "{:?}", script.heard());
+        assert!(script.received().iter().all(|word| word == "OPTIONS" || word == "STARTUP"), "{:?}", script.received());
     }
 }
 
 #[tokio::test]
-async fn cq_14_a_real_server_heeds_the_keyspace_of_a_request() {
-    let Some(real) = Real::server() else { return };
+async fn cq_14_a_real_server_uses_the_keyspace_of_a_request() {
+    let Some(real) = RealServer::server() else { return };
     let [five, four] = [Version::V5, Version::V4]
         .map(|version| Session::open(real.settings(version, Compression::None), patient_pool(real.address)).unwrap());
     for statement in [

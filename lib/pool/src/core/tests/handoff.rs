@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    core::{histogram::Histogram, queue::Place},
+    core::{histogram::Histogram, queue::QueuePosition},
     error::Kind,
     settings::{IdleOrder, WhenEmpty},
 };
@@ -15,7 +15,7 @@ fn pl_20_a_clean_end_goes_to_the_waiter_and_a_cut_off_one_is_never_reused() {
     assert_eq!(next.carried.number, lent.carried.number);
     let waiter = world.queued();
     world.end(&next, Ending::CutOff);
-    assert!(matches!(world.pick_up(waiter), PickUp::Waiting), "the connection went, it was not passed on");
+    assert!(matches!(world.pick_up(waiter), PickUp::Waiting), "the connection was closed and not handed on");
     world.fill();
     assert_ne!(world.picked(waiter).carried.number, lent.carried.number);
 }
@@ -29,7 +29,7 @@ fn pl_20_pl_22_a_cut_off_stream_stays_taken_until_its_answer_wakes_the_next() {
     world.end(&first, Ending::CutOff);
     assert!(!world.was_woken(waiter));
     assert_eq!(world.core.status(world.now).servers[0].orphans, 1);
-    world.core.orphan_over(first.connection, world.now, true, world.now, &mut world.effects);
+    world.core.end_orphan(first.connection, world.now, true, world.now, &mut world.effects);
     world.after();
     assert!(world.was_woken(waiter));
     world.picked(waiter);
@@ -38,13 +38,13 @@ fn pl_20_pl_22_a_cut_off_stream_stays_taken_until_its_answer_wakes_the_next() {
 
 /// PL-71
 #[test]
-fn pl_71_what_ends_without_an_answer_is_no_late_answer() {
+fn pl_71_a_request_that_ends_without_an_answer_is_no_late_answer() {
     let mut world = World::shared(&quiet(), 1, 10);
     for (answered, late) in [(true, 1), (false, 1)] {
         let lent = world.lent();
         world.end(&lent, Ending::CutOff);
         let flights = Flights::default();
-        // An answer before the caller left is not the one that is waited for.
+        // An answer that came before the caller left is not a late one.
         flights.begin();
         flights.answered(|| world.now);
         assert!(flights.leave(world.now));
@@ -52,12 +52,12 @@ fn pl_71_what_ends_without_an_answer_is_no_late_answer() {
             flights.answered(|| world.now);
         }
         let (gone_at, answered) = flights.end().expect("the last, after its caller");
-        world.core.orphan_over(lent.connection, gone_at, answered, world.now, &mut world.effects);
+        world.core.end_orphan(lent.connection, gone_at, answered, world.now, &mut world.effects);
         assert_eq!(world.core.counters().late_answers, late);
     }
 }
 
-/// PL-70: what is made under the lock does not grow with what was ever measured.
+/// PL-70: memory that is allocated under the lock does not grow with the measurements.
 #[test]
 fn pl_70_a_status_takes_no_copy_of_the_times() {
     let mut world = World::full(&quiet(), 3);
@@ -68,15 +68,15 @@ fn pl_70_a_status_takes_no_copy_of_the_times() {
     assert!(made.bytes_total < 4096, "{made:?}");
     let mut room: [Histogram; 3] = std::array::from_fn(|_| Histogram::with_room());
     let made = allocation_counter::measure(|| world.core.copy_times(lent.server, &mut room));
-    assert_eq!((made.count_total, room[0].count(), room[2].count()), (0, 2, 1), "in the room that is there");
+    assert_eq!((made.count_total, room[0].count(), room[2].count()), (0, 2, 1), "without an allocation");
     let made = allocation_counter::measure(|| drop(world.core.take_times(lent.server, room)));
     assert!(made.bytes_total < 4096, "{made:?}");
 }
 
-/// PL-71: however the pool comes to know of its end, and once.
+/// PL-71: it counts once, however the pool learns that the connection has ended.
 #[test]
-fn pl_71_a_wrong_answer_is_counted_with_the_connection_that_it_costs() {
-    let ends: [fn(&mut World, &Lent<Wire>); 3] = [
+fn pl_71_a_wrong_answer_is_counted_when_its_connection_is_removed() {
+    let ends: [fn(&mut World, &LentConnection<Wire>); 3] = [
         |world, lent| world.back(lent),
         |world, lent| world.core.died(lent.connection, "nonsense", world.now, &mut world.effects),
         |world, lent| {
@@ -117,10 +117,10 @@ fn pl_23_a_cancelled_waiter_loses_nothing() {
     world.cancel(second);
     world.back(&lent);
     world.cancel(first);
-    assert!(world.was_woken(third), "what the first had been given went on at once");
+    assert!(world.was_woken(third), "the connection of the first went to the next at once");
     let lent = world.picked(third);
     world.back(&lent);
-    assert_eq!(world.core.crowd(), (1, 0, 0));
+    assert_eq!(world.core.usage(), (1, 0, 0));
     let counters = world.core.counters();
     assert_eq!((counters.checkouts, counters.checkins, counters.waiters_gone), (3, 3, 2));
 }
@@ -133,7 +133,7 @@ fn handoff_to_gone_waiter_returns() {
     let waiter = world.queued();
     world.back(&lent);
     world.cancel(waiter);
-    assert_eq!(world.core.crowd(), (1, 0, 0), "idle again");
+    assert_eq!(world.core.usage(), (1, 0, 0), "idle again");
     world.lent();
 }
 
@@ -180,7 +180,7 @@ fn pl_26_a_broken_idle_one_is_passed_over_at_hand_off() {
 }
 
 #[test]
-fn pl_27_an_overdue_loan_is_told_once() {
+fn pl_27_an_overdue_loan_is_reported_once() {
     let mut world = World::full(&Settings { loan_warn: ms(100), ..quiet() }, 1);
     let request = Request { site: Some(Location::caller()), ..world.request() };
     world.lent_for(&request);
@@ -192,9 +192,9 @@ fn pl_27_an_overdue_loan_is_told_once() {
     assert_eq!(world.core.counters().overdue_loans, 1);
 }
 
-/// PL-27: of a shared connection, too, each loan for itself, while it is out or at the latest when it comes back.
+/// PL-27: each loan of a shared connection is reported on its own, while it lasts or at the latest when it comes back.
 #[test]
-fn pl_27_an_overdue_loan_of_a_shared_connection_is_told_once_with_its_site() {
+fn pl_27_an_overdue_loan_of_a_shared_connection_is_reported_once_with_its_site() {
     let settings = Settings { loan_warn: ms(300), connections_per_server: Some(1), ..quiet() };
     let mut world = World::shared(&settings, 1, 10);
     let (here, there) = (Location::caller(), world.request().site.expect("a site"));
@@ -207,7 +207,7 @@ fn pl_27_an_overdue_loan_of_a_shared_connection_is_told_once_with_its_site() {
     assert_eq!(world.effects.overdue, [here], "still out");
     world.pass(ms(51));
     world.back(&second);
-    assert_eq!(world.effects.overdue, [here, there], "said at its return");
+    assert_eq!(world.effects.overdue, [here, there], "reported at its return");
     world.pass(ms(500));
     world.back(&first);
     assert_eq!((world.effects.overdue.len(), world.core.counters().overdue_loans), (2, 2), "once each");
@@ -230,7 +230,7 @@ fn pl_30_one_deadline_for_wait_and_use() {
     let PickUp::Refused(refusal) = world.pick_up(waiter) else { panic!("still waiting") };
     assert_eq!((refusal.kind, refusal.waited), (Kind::WaitTimeout, ms(50)));
     world.pass(Duration::from_secs(5));
-    assert_eq!(world.core.crowd(), (0, 0, 0), "an exclusive connection is closed at its loan's deadline");
+    assert_eq!(world.core.usage(), (0, 0, 0), "an exclusive connection is closed at its loan's deadline");
     world.back(&lent);
     assert_eq!(world.core.counters().use_timeouts, 1);
 }
@@ -255,7 +255,7 @@ fn no_idle_beside_waiter() {
         world.back(lent);
     }
     assert_eq!(waiters.map(|waiter| world.was_woken(waiter)), [true, true, false]);
-    assert_eq!(world.core.crowd(), (0, 2, 1));
+    assert_eq!(world.core.usage(), (0, 2, 1));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn pl_32_order_inside_a_class_and_bounded_ageing_between_classes() {
 }
 
 #[test]
-fn pl_33_a_full_queue_takes_only_who_comes_before_the_last() {
+fn pl_33_a_full_queue_takes_only_a_request_that_goes_before_the_last() {
     let settings = Settings { connections_per_server: Some(1), queue_limit: 2, ..quiet() };
     let mut world = World::full(&settings, 1);
     world.lent();
@@ -309,7 +309,7 @@ fn queue_is_bounded() {
     let mut world = World::new(&Settings { queue_limit: 100, early_refusal: false, ..quiet() }, 1);
     let request = world.request();
     let queued = (0..1000).filter(|_| matches!(world.ask(&request), Checkout::Queued(_))).count();
-    assert_eq!((queued, world.core.crowd().2), (100, 100));
+    assert_eq!((queued, world.core.usage().2), (100, 100));
 }
 
 /// PL-108 PL-33
@@ -325,7 +325,7 @@ fn fail_strategy_returns_error() {
 }
 
 #[test]
-fn pl_34_who_would_time_out_anyway_is_refused_at_once() {
+fn pl_34_a_request_that_would_time_out_anyway_is_refused_at_once() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
     let mut lent = world.lent();
     let mut waiters: Vec<Key> = (0..150).map(|_| world.queued()).collect();
@@ -346,7 +346,7 @@ fn pl_34_who_would_time_out_anyway_is_refused_at_once() {
 }
 
 #[test]
-fn pl_34_with_nothing_open_only_the_hopeless_are_refused() {
+fn pl_34_without_open_connections_only_requests_due_before_the_next_try_are_refused() {
     let mut world = World::new(&quiet(), 1);
     world.reconcile();
     for open in std::mem::take(&mut world.opens) {
@@ -381,7 +381,7 @@ fn requeue_keeps_place_and_deadline() {
     assert!(matches!(world.pick_up(second), PickUp::Waiting | PickUp::Refused(_)));
 }
 
-/// PL-118: a woken waiter whose connection is gone again waits on, it does not hang and does not fail.
+/// PL-118: a woken waiter whose connection has died goes on waiting; it neither hangs nor fails.
 #[test]
 fn woken_waiter_that_loses_waits_on() {
     let mut world = World::full(&quiet(), 1);
@@ -391,11 +391,11 @@ fn woken_waiter_that_loses_waits_on() {
     loans[0].carried.broken.set(true);
     world.back(&loans[1]);
     assert!(matches!(world.pick_up(waiter), PickUp::Waiting));
-    assert!(world.woken.0.load(Ordering::Relaxed) > 0, "the other one was idle and was given at once");
+    assert!(world.woken.0.load(Ordering::Relaxed) > 0, "the other connection was idle and was granted at once");
     world.picked(waiter);
 }
 
-/// PL-118: whoever comes later does not go before those who wait, however lucky its moment.
+/// PL-118: a new request never goes before a waiter, even if a connection comes back at that moment.
 #[test]
 fn no_barging() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
@@ -407,7 +407,7 @@ fn no_barging() {
     assert!(matches!(world.pick_up(newcomer), PickUp::Waiting));
 }
 
-/// PL-110: waiters that have tried a server are passed over, and that comes to an end.
+/// PL-110: waiters that have tried a server are skipped, and the search ends.
 #[test]
 fn skipping_is_bounded() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
@@ -448,9 +448,9 @@ fn pl_25_a_named_server_or_an_error_at_once() {
 }
 
 #[test]
-fn pl_32_places_are_ordered_by_arrival_then_sequence() {
-    let place = |arrival, sequence| Place { arrival: Moment(arrival), sequence };
-    assert!(place(1, 9) < place(2, 1) && place(2, 1) < place(2, 2));
+fn pl_32_positions_are_ordered_by_arrival_then_sequence() {
+    let position = |arrival, sequence| QueuePosition { arrival: Moment(arrival), sequence };
+    assert!(position(1, 9) < position(2, 1) && position(2, 1) < position(2, 2));
 }
 
 #[test]
@@ -507,7 +507,7 @@ fn pl_72_each_connection_has_a_record_that_can_be_taken() {
     assert_eq!(of(record.checkouts), (2, Some(began), Some(began.after(ms(10)))));
     assert_eq!(of(record.checkins), (2, Some(began.after(ms(10))), Some(began.after(ms(20)))));
     assert_eq!(of(record.hand_offs), (1, Some(began.after(ms(10))), Some(began.after(ms(10)))));
-    assert_eq!(world.core.records(), [(server(1), Record::default())], "counting begins anew");
+    assert_eq!(world.core.records(), [(server(1), Record::default())], "the record was reset");
     assert_eq!(of(world.core.records()[0].1.checkins), (0, None, None));
 }
 

@@ -1,13 +1,13 @@
 use super::*;
 
-/// One request on whichever server is chosen; `cost` says how long each takes.
+/// Runs requests on the servers that the core chooses and counts them per server; `cost` is the time of each server.
 fn served(world: &mut World, requests: usize, cost: impl Fn(u8) -> Duration) -> HashMap<u8, usize> {
     served_near(world, &[], requests, cost)
 }
 
 fn served_near(world: &mut World, near: &[Key], requests: usize, cost: impl Fn(u8) -> Duration) -> HashMap<u8, usize> {
     let mut shares = HashMap::new();
-    let mut under_way: Vec<(Moment, Lent<Wire>, Moment)> = Vec::new();
+    let mut under_way: Vec<(Moment, LentConnection<Wire>, Moment)> = Vec::new();
     for _ in 0..requests {
         world.now = world.now.after(ms(2));
         under_way.retain(|(ends, lent, begun)| {
@@ -50,7 +50,7 @@ fn pl_80_fewer_in_flight_then_quicker_then_in_turn() {
     let second = choose(&mut world);
     assert_ne!(first, second, "one in flight is more than none");
     world.end(&lent, Ending::Unused);
-    assert_eq!(choose(&mut world), second, "equal again: whose turn is longer ago");
+    assert_eq!(choose(&mut world), second, "equal again: the one used longest ago");
     world.core.servers.get_mut(second).unwrap().answered(9000);
     world.core.servers.get_mut(first).unwrap().answered(1000);
     assert_eq!(choose(&mut world), first, "the quicker one");
@@ -70,9 +70,9 @@ fn pl_80_servers_share_evenly_and_nearness_is_a_preference() {
     assert_ne!(world.lent_for(&request).server, near);
 }
 
-/// CQ-11: among those that hold the data as among all, and the others get nothing.
+/// CQ-11: the preferred servers are chosen by the same rules as all servers, and the others get nothing.
 #[test]
-fn pl_80_pl_83_of_those_that_hold_the_data_two_are_drawn_by_weight() {
+fn pl_80_pl_83_two_preferred_servers_are_drawn_by_weight() {
     let settings = Settings { slow_start: Duration::from_secs(30), ..quiet() };
     let mut world = World::shared(&settings, 3, 1000);
     world.now = world.now.after(Duration::from_secs(60));
@@ -83,7 +83,7 @@ fn pl_80_pl_83_of_those_that_hold_the_data_two_are_drawn_by_weight() {
     let early = served_near(&mut world, &near, 1000, |_| ms(1));
     assert!((5..150).contains(&share(&early, 4)), "it is new: {early:?}");
     world.now = world.now.after(Duration::from_secs(40));
-    // One at a time, so nothing but their times tells them apart.
+    // One request at a time, so that the servers differ only in their times.
     let late = served_near(&mut world, &near, 1000, |number| Duration::from_micros(1000 + 100 * u64::from(number)));
     assert!([1, 2, 4].iter().all(|number| share(&late, *number) > 50), "the slowest is not forgotten: {late:?}");
     assert!(share(&late, 1) > share(&late, 4), "the quickest has most: {late:?}");
@@ -104,7 +104,7 @@ fn slow_server_is_remembered() {
 }
 
 #[test]
-fn pl_81_if_all_are_slow_nobody_is_suspect() {
+fn pl_81_if_all_servers_are_slow_none_is_suspect() {
     let mut world = World::shared(&quiet(), 3, 1000);
     served(&mut world, 1000, |_| ms(2));
     served(&mut world, 3000, |_| ms(200));
@@ -125,9 +125,9 @@ fn pl_81_a_server_that_stops_answering_is_found_without_an_answer() {
     assert_eq!(world.state(2), ServerState::Suspect, "after {:?}", world.now.since(before));
 }
 
-/// PL-80 PL-161: where it has more under way than the others, it is not chosen, suspect or not.
+/// PL-80 PL-161: a server with more requests in flight than the others is not chosen, suspect or not.
 #[test]
-fn pl_80_a_server_that_answers_nobody_draws_in_no_more_than_the_others_have() {
+fn pl_80_a_server_that_never_answers_gets_no_more_requests_than_the_others_have() {
     let mut world = World::shared(&quiet(), 3, 1000);
     served(&mut world, 1000, |_| ms(2));
     let stopped = |number: u8| if number == 2 { Duration::from_secs(3600) } else { ms(2) };
@@ -160,9 +160,9 @@ fn pl_81_five_faults_in_a_row_and_only_the_servers_own() {
     world.lent_for(&on);
 }
 
-/// PL-81 PL-71: whichever of them comes first.
+/// PL-81 PL-71: in both orders.
 #[test]
-fn pl_81_the_clock_and_the_caller_count_a_time_out_once() {
+fn pl_81_expiry_and_caller_count_a_time_out_once() {
     for clock_first in [false, true] {
         let mut world = World::full(&quiet(), 3);
         for number in 1..=5 {
@@ -184,7 +184,7 @@ fn pl_81_the_clock_and_the_caller_count_a_time_out_once() {
     }
 }
 
-/// PL-81: whoever gave its connection back and works on past its deadline ends nobody else's loan.
+/// PL-81: a caller that gave its connection back and times out later does not end the next loan of that connection.
 #[test]
 fn pl_81_a_time_out_ends_its_own_loan_alone() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
@@ -195,7 +195,7 @@ fn pl_81_a_time_out_ends_its_own_loan_alone() {
     assert_eq!(first.connection, second.connection);
     world.core.timed_out(first.connection, first.server, Some(first.begun), world.now, &mut world.effects);
     world.after();
-    assert_eq!((world.core.counters().use_timeouts, world.core.crowd()), (0, (0, 1, 0)));
+    assert_eq!((world.core.counters().use_timeouts, world.core.usage()), (0, (0, 1, 0)));
     world.back(&second);
 }
 
@@ -254,7 +254,7 @@ fn pl_82_suspicion_ends_by_proof_after_a_stay_that_doubles() {
     prove(&mut world, 1, ms(100));
     prove(&mut world, 1, ms(1));
     prove(&mut world, 1, ms(1));
-    assert_eq!(world.state(1), ServerState::Suspect, "a slow one between: three in a row are wanted");
+    assert_eq!(world.state(1), ServerState::Suspect, "a slow answer between: three good ones in a row are needed");
     prove(&mut world, 1, ms(1));
     assert_eq!(world.state(1), ServerState::Up);
     accuse(&mut world, 1);
@@ -269,7 +269,7 @@ fn pl_82_suspicion_ends_by_proof_after_a_stay_that_doubles() {
 }
 
 #[test]
-fn pl_82_whoever_was_down_begins_anew() {
+fn pl_82_a_server_that_was_down_starts_without_suspicion() {
     let mut world = World::full(&quiet(), 3);
     accuse(&mut world, 1);
     let one = world.key(1);
@@ -324,7 +324,7 @@ fn pl_83_states_do_not_flap() {
 fn pl_86_further_tries_are_a_fifth_of_requests_and_need_another_server() {
     let mut world = World::full(&quiet(), 2);
     let (one, two) = (world.key(1), world.key(2));
-    let tried = Tried::from_slice(&[one]);
+    let tried = TriedServers::from_slice(&[one]);
     let mut allowed = 0;
     for _ in 0..1000 {
         let lent = world.lent();
@@ -332,7 +332,7 @@ fn pl_86_further_tries_are_a_fifth_of_requests_and_need_another_server() {
         allowed += usize::from(world.core.may_retry(&tried));
     }
     assert!((200..=210).contains(&allowed), "{allowed}");
-    assert!(!world.core.may_retry(&Tried::from_slice(&[one, two])));
+    assert!(!world.core.may_retry(&TriedServers::from_slice(&[one, two])));
 }
 
 #[test]
@@ -348,28 +348,28 @@ fn pl_86_all_that_a_server_loses_at_once_may_be_tried_elsewhere_at_once() {
     assert!(lost > 20, "{lost}");
     for lent in under_way.iter().filter(|lent| lent.server == one) {
         world.end(lent, Ending::Finished);
-        assert!(world.core.may_retry(&Tried::from_slice(&[one])));
+        assert!(world.core.may_retry(&TriedServers::from_slice(&[one])));
     }
 }
 
 #[test]
-fn pl_86_what_was_lost_is_tried_at_whoever_comes_back() {
+fn pl_86_a_lost_request_may_wait_for_a_server_that_comes_back() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
     let (one, two) = (world.key(1), world.key(2));
     for lent in [world.lent(), world.lent()] {
         world.end(&lent, Ending::Discarded);
     }
     assert_eq!([world.state(1), world.state(2)], [ServerState::Down, ServerState::Down]);
-    assert!(world.core.may_retry_lost(&Tried::from_slice(&[one])));
-    assert!(!world.core.may_retry_lost(&Tried::from_slice(&[one, two])));
-    // Whoever was answered, if badly, hears so at once.
-    assert!(!world.core.may_retry(&Tried::from_slice(&[one])));
+    assert!(world.core.may_retry_lost(&TriedServers::from_slice(&[one])));
+    assert!(!world.core.may_retry_lost(&TriedServers::from_slice(&[one, two])));
+    // A request that was answered with an error fails at once.
+    assert!(!world.core.may_retry(&TriedServers::from_slice(&[one])));
 }
 
 #[test]
-fn pl_85_never_beside_the_first_while_anybody_waits() {
+fn pl_85_no_hedge_while_a_request_waits() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
-    let tried = Tried::from_slice(&[world.key(1)]);
+    let tried = TriedServers::from_slice(&[world.key(1)]);
     assert!(world.core.may_speculate(&tried, false));
     world.lent();
     world.lent();
@@ -377,13 +377,13 @@ fn pl_85_never_beside_the_first_while_anybody_waits() {
     assert!(!world.core.may_speculate(&tried, false) && !world.core.may_speculate(&tried, true));
 }
 
-/// PL-85, PL-86, PL-161: those who are only slow may use up what there is for second requests; whoever is stuck has further
-/// tries as well, also while nobody makes a request that would earn another.
+/// PL-85, PL-86, PL-161: requests that are only slow may use up the hedge budget. A stuck request may use the retry
+/// budget as well, also while no new request earns a hedge.
 #[test]
-fn pl_85_whoever_is_stuck_needs_no_credit_that_the_slow_have_used_up() {
+fn pl_85_a_stuck_request_may_use_the_retry_budget() {
     for (retry_budget, late) in [(20, 10), (0, 0)] {
         let mut world = World::full(&Settings { retry_budget, ..quiet() }, 2);
-        let tried = Tried::from_slice(&[world.key(1)]);
+        let tried = TriedServers::from_slice(&[world.key(1)]);
         let mut count = |late| (0..1000).take_while(|_| world.core.may_speculate(&tried, late)).count();
         assert_eq!((count(false), count(true), count(true)), (60, late, 0));
         for _ in 0..10 {
@@ -391,16 +391,16 @@ fn pl_85_whoever_is_stuck_needs_no_credit_that_the_slow_have_used_up() {
             world.back(&lent);
         }
         let mut count = |late| (0..1000).take_while(|_| world.core.may_speculate(&tried, late)).count();
-        assert_eq!((count(false), count(true)), (1, late / 5), "one in ten, and one in five of those tried again");
+        assert_eq!((count(false), count(true)), (1, late / 5), "a hedge for each ten requests, a retry for each five");
         assert_eq!(world.core.counters().speculations as usize, 61 + late + late / 5);
     }
 }
 
-/// One that is under way at this server and has lost its race.
+/// A request in flight at this server that has lost against its hedge.
 fn overtaken(world: &mut World, server: Key, due: Duration) -> Arc<Flights> {
     let flights: Arc<Flights> = Arc::default();
     flights.begin();
-    let one = Overtaken { server, begun: world.now, due: world.now.after(due), flights: Some(flights.clone()) };
+    let one = OvertakenRequest { server, begun: world.now, due: world.now.after(due), flights: Some(flights.clone()) };
     world.core.overtaken(one, world.now, &mut world.effects);
     flights
 }
@@ -415,24 +415,24 @@ fn pl_85_a_loser_runs_on_and_its_late_answer_counts() {
     flights.end();
     let (lost, came_before) = (overtaken(&mut world, one, ms(2000)), Arc::<Flights>::default());
     lost.end();
-    let one_more = Overtaken { server: one, begun: world.now, due: world.now, flights: Some(came_before) };
+    let one_more = OvertakenRequest { server: one, begun: world.now, due: world.now, flights: Some(came_before) };
     world.core.overtaken(one_more, world.now, &mut world.effects);
     world.pass(ms(200));
     let row = world.core.servers.get(one).unwrap();
-    assert_eq!((row.health.latency(), row.uses.count()), (ms(30), 1), "one answer was heard");
+    assert_eq!((row.health.latency(), row.uses.count()), (ms(30), 1), "one answer was counted");
     assert_eq!(world.core.overtaken_at(one), 0);
     world.pass(ms(5000));
-    assert_eq!((world.state(1), world.core.tick_at), (ServerState::Up, Moment::FAR), "and nothing is left to look at");
+    assert_eq!((world.state(1), world.core.tick_at), (ServerState::Up, Moment::FAR), "and no check is scheduled");
 }
 
-/// PL-85: of connections that do not tell what is under way, that it took so long is all there is to know of a loser.
+/// PL-85: if a connection does not report its requests in flight, only the length of the race is known of a loser.
 #[test]
-fn pl_85_a_loser_of_which_nothing_more_is_heard_took_as_long_as_the_race() {
+fn pl_85_a_loser_whose_answer_is_never_seen_took_as_long_as_the_race() {
     let mut world = World::shared(&quiet(), 3, 1000);
     let one = world.key(1);
     let mut lose = |after| {
         let (begun, now) = (world.now, world.now.after(ms(after)));
-        let loser = Overtaken { server: one, begun, due: now, flights: None };
+        let loser = OvertakenRequest { server: one, begun, due: now, flights: None };
         world.core.overtaken(loser, now, &mut world.effects);
         let row = world.core.servers.get(one).unwrap();
         (row.health.latency(), row.uses.count())
@@ -442,7 +442,7 @@ fn pl_85_a_loser_of_which_nothing_more_is_heard_took_as_long_as_the_race() {
     assert_eq!(lose(80), (ms(63), 2));
 }
 
-/// PL-85: a race that was over before an answer could be there says nothing of a server that has not answered yet.
+/// PL-85: a race that ended before an answer could come proves nothing about a server that has not answered yet.
 #[test]
 fn pl_85_a_loser_of_a_short_race_is_no_measure() {
     let mut world = World::shared(&quiet(), 3, 1000);
@@ -457,7 +457,7 @@ fn pl_85_a_loser_of_a_short_race_is_no_measure() {
     assert_eq!([1, 20, 21].map(&mut lose), [ms(0), ms(0), ms(21)], "no more than the others take");
 }
 
-/// PL-85 PL-82: nor does it take back what a suspect server has proved.
+/// PL-85 PL-82: nor does it reset the good answers of a suspect server.
 #[test]
 fn pl_85_a_loser_of_a_short_race_disproves_nothing() {
     for (race, state) in [(3, ServerState::Up), (30, ServerState::Suspect)] {
@@ -476,7 +476,7 @@ fn pl_85_a_loser_of_a_short_race_disproves_nothing() {
     }
 }
 
-/// PL-81: whether their callers were rescued makes no difference.
+/// PL-81: it makes no difference whether hedges rescued the callers.
 #[test]
 fn pl_85_a_server_whose_requests_all_lose_is_found() {
     let mut world = World::shared(&quiet(), 3, 1000);

@@ -1,4 +1,4 @@
-//! Each key that the core goes by: the same experiment with and without the change must come out differently.
+//! Each key that the core reads: the same experiment must give different results with and without the change.
 
 use super::*;
 use crate::settings::{IdleOrder, KEYS, Mode, WhenEmpty};
@@ -35,7 +35,7 @@ fn waiting_for_one(settings: &Settings) -> String {
     let mut world = World::full(settings, 1);
     let request = world.request();
     while let Checkout::Lent(_) = world.ask(&request) {}
-    format!("{:?}", world.core.crowd())
+    format!("{:?}", world.core.usage())
 }
 
 fn kind_of(checkout: &Checkout<Wire>) -> String {
@@ -46,7 +46,7 @@ fn kind_of(checkout: &Checkout<Wire>) -> String {
     }
 }
 
-/// How many of four connections are others after so long.
+/// How many connections were ever opened after this time, of a pool of four.
 fn replaced_after(settings: &Settings, time: Duration) -> String {
     let mut world = World::full(settings, 2);
     world.now = world.now.after(time);
@@ -66,9 +66,9 @@ fn placed(settings: &Settings) -> String {
     format!("{:?} of {}", eligible.collect::<Vec<_>>(), world.core.open_count())
 }
 
-fn credit(settings: &Settings, take: fn(&mut Core<Wire>, &Tried) -> bool) -> String {
+fn credit(settings: &Settings, take: fn(&mut Core<Wire>, &TriedServers) -> bool) -> String {
     let mut world = World::full(settings, 2);
-    let tried = Tried::from_slice(&[world.key(1)]);
+    let tried = TriedServers::from_slice(&[world.key(1)]);
     let mut taken = 0;
     for _ in 0..100 {
         let lent = world.lent();
@@ -276,8 +276,8 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// What is seen with the key as it is, and changed.
-fn seen((name, change, observe): &Row) -> (String, String) {
+/// The results of the experiment with the default value and with the changed value.
+fn observe_both((name, change, observe): &Row) -> (String, String) {
     let before = quiet();
     let mut after = quiet();
     change(&mut after);
@@ -285,48 +285,48 @@ fn seen((name, change, observe): &Row) -> (String, String) {
     (observe(&before), observe(&after))
 }
 
-/// PL-179: a core that does not read a key is found out by the row of that key.
+/// PL-179: the row of a key detects a core that does not read the key.
 #[cfg(feature = "planted")]
 #[test]
 fn pl_179_a_key_that_is_ignored_is_missed() {
     for row in ROWS {
         honeyflow_runtime::planted::plant(Some(format!("pool-ignores-{}", row.0).leak()));
-        let (before, after) = seen(row);
+        let (before, after) = observe_both(row);
         honeyflow_runtime::planted::plant(None);
         assert_eq!(before, after, "the row of {} would not notice", row.0);
     }
 }
 
-/// PL-61: whoever is told of a change while it works goes by it as if it had been so from the beginning.
+/// PL-61: a change while the core works has the same effect as the same value from the start.
 #[test]
 fn pl_61_every_key_of_the_core_is_live() {
-    // For new connections, and for servers that join.
+    // These hold only for new connections and for servers that join.
     const OF_WHAT_COMES: [&str; 2] = ["mode", "start-jitter"];
     for row @ (name, ..) in ROWS.iter().filter(|(name, ..)| !OF_WHAT_COMES.contains(name)) {
-        let (_, from_the_beginning) = seen(row);
+        let (_, from_the_beginning) = observe_both(row);
         CHANGED_LIVE.set(true);
-        let (_, live) = seen(row);
+        let (_, live) = observe_both(row);
         CHANGED_LIVE.set(false);
         assert_eq!(live, from_the_beginning, "{name} is not live");
     }
 }
 
-/// PL-61: what was lent, aged or put off before the change is looked at anew.
+/// PL-61: a change also applies to current loans, to the age of connections, and to servers in back-off.
 #[test]
-fn pl_61_what_is_under_way_goes_by_new_settings() {
+fn pl_61_new_settings_apply_to_what_exists() {
     let mut world = World::full(&quiet(), 1);
     world.lent();
     world.pass(ms(100));
     world.set(&Settings { loan_warn: ms(50), ..quiet() });
     world.pass(Duration::ZERO);
-    assert_eq!(world.core.counters().overdue_loans, 1, "a loan that is out");
+    assert_eq!(world.core.counters().overdue_loans, 1, "a current loan");
 
     let mut world = World::full(&Settings { max_age: Duration::from_secs(5), ..quiet() }, 1);
     world.now = world.now.after(Duration::from_secs(6));
     world.reconcile();
     world.set(&quiet());
-    let worn = world.core.connections.iter().filter(|(_, row)| row.worn.is_some()).count();
-    assert_eq!(worn, world.opens.len(), "only what is being replaced already");
+    let worn = world.core.connections.iter().filter(|(_, row)| row.replace_reason.is_some()).count();
+    assert_eq!(worn, world.opens.len(), "only connections whose replacement is in progress");
 
     let mut world = World::new(&Settings { max_backoff: Duration::from_secs(600), ..quiet() }, 1);
     let key = world.key(1);
@@ -336,7 +336,7 @@ fn pl_61_what_is_under_way_goes_by_new_settings() {
     assert_eq!(next, world.now.after(quiet().max_backoff), "a server in back-off");
 }
 
-/// PL-61: fewer and more requests to a connection that is in use, and the border to one at a time.
+/// PL-61: the limit of requests per connection changes while connections are in use, also down to one at a time.
 #[test]
 fn pl_61_streams_follow_the_settings() {
     let of = |streams_per_connection| Settings { streams_per_connection, connections_per_server: Some(1), ..quiet() };
@@ -346,7 +346,7 @@ fn pl_61_streams_follow_the_settings() {
     let waiter = world.queued();
     for lent in &loans[..5] {
         world.back(lent);
-        assert!(!world.was_woken(waiter), "as many as allowed are under way");
+        assert!(!world.was_woken(waiter), "the allowed number is in flight");
     }
     world.back(&loans[5]);
     assert!(world.was_woken(waiter));
@@ -366,7 +366,7 @@ fn pl_61_streams_follow_the_settings() {
 #[test]
 fn every_key_has_effect() {
     for row in ROWS {
-        let (before, after) = seen(row);
+        let (before, after) = observe_both(row);
         assert_ne!(before, after, "{} has no effect", row.0);
     }
     for key in KEYS {

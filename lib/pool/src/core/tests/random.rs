@@ -1,4 +1,4 @@
-//! Thousands of worlds in which anything may happen at any time. The audit runs after every step; the rest is checked here.
+//! Runs thousands of random sequences of events. The audit runs after every step; this file checks the rest.
 
 use super::*;
 use crate::settings::IdleOrder;
@@ -6,10 +6,10 @@ use crate::settings::IdleOrder;
 struct Chaos {
     world: World,
     random: u64,
-    loans: Vec<Lent<Wire>>,
+    loans: Vec<LentConnection<Wire>>,
     orphans: Vec<(Key, Moment)>,
     waiters: Vec<Key>,
-    pending: Vec<Open>,
+    pending: Vec<PendingConnect>,
     servers: u8,
 }
 
@@ -108,7 +108,7 @@ impl Chaos {
             20 => {
                 if let Some((connection, gone_at)) = self.take(|chaos| &mut chaos.orphans) {
                     let now = self.world.now;
-                    self.world.core.orphan_over(connection, gone_at, true, now, &mut self.world.effects);
+                    self.world.core.end_orphan(connection, gone_at, true, now, &mut self.world.effects);
                     self.world.after();
                 }
             }
@@ -166,7 +166,7 @@ impl Chaos {
         }
     }
 
-    fn end(&mut self, lent: &Lent<Wire>) {
+    fn end(&mut self, lent: &LentConnection<Wire>) {
         let ending =
             [Ending::Answered, Ending::Answered, Ending::Finished, Ending::Discarded, Ending::CutOff][self.below(5)];
         let before: Vec<Key> = self.queued();
@@ -176,15 +176,16 @@ impl Chaos {
         if ending == Ending::CutOff && known && !exclusive && !lent.carried.broken() {
             self.orphans.push((lent.connection, self.world.now));
         }
-        self.nobody_overtaken(&before, lent.server);
+        self.check_order(&before, lent.server);
     }
 
     fn queued(&self) -> Vec<Key> {
-        self.world.core.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(key, _)| key).collect()
+        self.world.core.waiters.iter().filter(|(_, waiter)| waiter.is_queued()).map(|(key, _)| key).collect()
     }
 
-    /// PL-32: whoever was given this server's connection came before all who could have had it and still wait.
-    fn nobody_overtaken(&self, before: &[Key], server: Key) {
+    /// PL-32: a waiter that was given this server's connection came before all waiters that could have taken it and
+    /// still wait.
+    fn check_order(&self, before: &[Key], server: Key) {
         let waiters = &self.world.core.waiters;
         let could = |key: Key| {
             waiters.get(key).is_some_and(|waiter| match waiter.target {
@@ -197,12 +198,12 @@ impl Chaos {
         });
         let eligible = self.world.core.servers.get(server).is_some_and(|row| row.eligible);
         for given in given {
-            let place = waiters.get(*given).unwrap().place;
+            let position = waiters.get(*given).unwrap().position;
             let passed = self
                 .queued()
                 .into_iter()
-                .find(|key| could(*key) && eligible && waiters.get(*key).unwrap().place < place);
-            assert_eq!(passed, None, "somebody was overtaken");
+                .find(|key| could(*key) && eligible && waiters.get(*key).unwrap().position < position);
+            assert_eq!(passed, None, "a waiter was overtaken");
         }
     }
 
@@ -218,7 +219,7 @@ impl Chaos {
         if self.below(2) == 0 {
             let (now, effects) = (self.world.now, &mut self.world.effects);
             if goodbye {
-                self.world.core.goes(connection, now, effects);
+                self.world.core.on_goodbye(connection, now, effects);
             } else {
                 self.world.core.died(connection, "reset", now, effects);
             }
@@ -261,14 +262,14 @@ impl Chaos {
         }
         self.world.after();
         if self.below(10) == 0 {
-            let next = [Next::Inactive, Next::Disabled][self.below(2)];
+            let next = [DrainTarget::Inactive, DrainTarget::Disabled][self.below(2)];
             let serve = self.below(2) == 0;
             self.world.core.begin_drain(next, serve, &mut self.world.effects);
             self.world.after();
         }
     }
 
-    /// However it went: when all loans are back and servers answer, the pool is whole again.
+    /// In the end, when all loans are back and the servers answer, the pool is complete again.
     fn recovers(mut self) {
         for lent in std::mem::take(&mut self.loans) {
             self.world.back(&lent);
@@ -292,7 +293,7 @@ impl Chaos {
         assert!(core.open_count() >= core.wanted(), "the pool has shrunk for good");
         let counters = core.counters();
         assert_eq!(counters.checkouts, counters.checkins, "what went out came back");
-        assert_eq!((core.crowd().1, core.out.len()), (0, 0));
+        assert_eq!((core.usage().1, core.out.len()), (0, 0));
     }
 }
 

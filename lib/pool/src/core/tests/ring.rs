@@ -13,7 +13,7 @@ fn pl_10_a_discovered_server_adopts_the_connections_of_its_seed() {
     world.fill();
     assert_eq!(world.core.open_count(), 4);
     world.discover(&[server(1), server(2)]);
-    assert_eq!(ids(&world), ["s1", "s2"], "the seed that nobody knows has left");
+    assert_eq!(ids(&world), ["s1", "s2"], "the seed that discovery did not name has left");
     assert_eq!(world.core.open_count(), 2, "the connections of the other stay");
     let wires = world.wires;
     world.fill();
@@ -27,15 +27,15 @@ fn pl_25_a_server_that_got_its_name_later_is_still_found_by_its_address() {
     let (seed, named) = (Server::at(server(1).address), server(1));
     world.core.seeds(std::slice::from_ref(&seed), false, world.now, &mut world.effects);
     world.discover(std::slice::from_ref(&named));
-    let key = world.core.meant(&named);
+    let key = world.core.find_server(&named);
     assert!(key.is_some());
-    assert_eq!(world.core.meant(&seed), key, "as it was called before");
-    // Another server at the same address is not the one that was meant.
-    assert_eq!(world.core.meant(&Server { id: ServerId::new("c3d4"), ..seed.clone() }), None);
-    assert_eq!(world.core.meant(&server(2)), None);
+    assert_eq!(world.core.find_server(&seed), key, "by its old id");
+    // A server with another id at the same address is not the same server.
+    assert_eq!(world.core.find_server(&Server { id: ServerId::new("c3d4"), ..seed.clone() }), None);
+    assert_eq!(world.core.find_server(&server(2)), None);
     world.core.seeds(&[], true, world.now, &mut world.effects);
     world.after();
-    assert_eq!(world.core.meant(&seed), None, "it has left");
+    assert_eq!(world.core.find_server(&seed), None, "it has left");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn pl_52_a_server_leaves_after_two_rounds_without_it_or_one_and_a_notice() {
     assert!(change.leaving.is_empty(), "it was there in between");
     let change = world.discover(&[server(1), server(2)]);
     assert_eq!(change.leaving, [server(3).id]);
-    world.core.removed_said(server(2).address);
+    world.core.on_removed_notice(server(2).address);
     let change = world.discover(&[server(1)]);
     assert_eq!(change.leaving, [server(2).id]);
     assert_eq!(ids(&world), ["s1"]);
@@ -140,11 +140,11 @@ fn pl_53_without_discovery_the_configured_servers_are_the_ring() {
 #[test]
 fn pl_53_a_down_notice_starts_a_probe_and_an_up_notice_clears_the_back_off() {
     let mut world = World::full(&quiet(), 2);
-    world.core.doubt(server(1).address, world.now, &mut world.effects);
+    world.core.on_down_notice(server(1).address, world.now, &mut world.effects);
     assert_eq!(world.effects.probe.len(), 1);
-    assert_eq!(world.state(1), ServerState::Up, "nothing is believed");
+    assert_eq!(world.state(1), ServerState::Up, "the notice alone changes nothing");
     world.after();
-    assert_eq!(world.core.crowd(), (4, 0, 0));
+    assert_eq!(world.core.usage(), (4, 0, 0));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn pl_84_nearer_tiers_go_first_and_remote_ones_only_if_allowed() {
     }
 }
 
-/// PL-1, by the table at the top of the states.
+/// PL-1: the commands follow the table in the header of the states.
 #[test]
 fn pl_1_every_command_answers_before_and_now() {
     use State::{Active, Broken, Closed, Disabled, Draining, Inactive};
@@ -198,9 +198,9 @@ fn pl_1_every_command_answers_before_and_now() {
         let (before, now) = match name {
             "enable" => core.enable(effects),
             "activate" => core.activate(effects),
-            "deactivate" => core.begin_drain(Next::Inactive, true, effects),
-            "disable" => core.begin_drain(Next::Disabled, true, effects),
-            _ => core.begin_drain(Next::Closed, true, effects),
+            "deactivate" => core.begin_drain(DrainTarget::Inactive, true, effects),
+            "disable" => core.begin_drain(DrainTarget::Disabled, true, effects),
+            _ => core.begin_drain(DrainTarget::Closed, true, effects),
         };
         assert_eq!((before, now), (state, core.state()));
         assert_eq!(effects.changes.is_empty(), before == now, "no change without a change");
@@ -208,21 +208,30 @@ fn pl_1_every_command_answers_before_and_now() {
     };
     let names = ["enable", "activate", "deactivate", "disable", "close"];
     let table = [
-        (Disabled, [Inactive, Disabled, Disabled, Disabled, Draining(Next::Closed)]),
-        (Inactive, [Inactive, Active, Inactive, Draining(Next::Disabled), Draining(Next::Closed)]),
-        (Active, [Active, Active, Draining(Next::Inactive), Draining(Next::Disabled), Draining(Next::Closed)]),
+        (Disabled, [Inactive, Disabled, Disabled, Disabled, Draining(DrainTarget::Closed)]),
+        (Inactive, [Inactive, Active, Inactive, Draining(DrainTarget::Disabled), Draining(DrainTarget::Closed)]),
         (
-            Draining(Next::Disabled),
+            Active,
             [
-                Draining(Next::Disabled),
-                Draining(Next::Disabled),
-                Draining(Next::Disabled),
-                Draining(Next::Disabled),
-                Draining(Next::Closed),
+                Active,
+                Active,
+                Draining(DrainTarget::Inactive),
+                Draining(DrainTarget::Disabled),
+                Draining(DrainTarget::Closed),
+            ],
+        ),
+        (
+            Draining(DrainTarget::Disabled),
+            [
+                Draining(DrainTarget::Disabled),
+                Draining(DrainTarget::Disabled),
+                Draining(DrainTarget::Disabled),
+                Draining(DrainTarget::Disabled),
+                Draining(DrainTarget::Closed),
             ],
         ),
         (Closed, [Closed; 5]),
-        (Broken, [Broken, Broken, Broken, Broken, Draining(Next::Closed)]),
+        (Broken, [Broken, Broken, Broken, Broken, Draining(DrainTarget::Closed)]),
     ];
     for (state, expected) in table {
         for (name, expected) in names.into_iter().zip(expected) {
@@ -237,7 +246,7 @@ fn pl_5_a_drain_serves_or_fails_waiters_and_cuts_what_is_late() {
         let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
         let (early, late) = (world.lent(), world.lent());
         let waiter = world.queued();
-        world.core.begin_drain(Next::Inactive, serve, &mut world.effects);
+        world.core.begin_drain(DrainTarget::Inactive, serve, &mut world.effects);
         world.after();
         let request = world.request();
         assert_eq!(world.refused(&request).kind, crate::error::Kind::Draining);
@@ -253,9 +262,9 @@ fn pl_5_a_drain_serves_or_fails_waiters_and_cuts_what_is_late() {
         let drained = world.core.finish_drain(world.now, &mut world.effects);
         world.after();
         let expected = if serve {
-            Drained { finished: 2, aborted: 1, waiters_failed: 0, closed: 2 }
+            DrainReport { finished: 2, aborted: 1, waiters_failed: 0, closed: 2 }
         } else {
-            Drained { finished: 1, aborted: 1, waiters_failed: 1, closed: 2 }
+            DrainReport { finished: 1, aborted: 1, waiters_failed: 1, closed: 2 }
         };
         assert_eq!(drained, expected, "waiters served: {serve}");
         assert_eq!((world.core.state(), world.core.open_count()), (State::Inactive, 0));

@@ -1,4 +1,5 @@
-//! A table on a server of the campaign's own, on MySQL or MariaDB. A write is a transaction that begins with the fence.
+//! The log as a table in MySQL or MariaDB, on a server that only the campaign uses. A write is a transaction that
+//! begins with the fence.
 
 use honeyflow_hive::{Fence, fence};
 use sqlx_core::{
@@ -7,22 +8,22 @@ use sqlx_core::{
 use sqlx_mysql::MySqlConnection;
 use tokio::runtime::Runtime;
 
-use super::{Entry, Inside, Ledger, runtime};
+use super::{BeforeCommit, Entry, Ledger, runtime};
 
 const TABLE: &str = "create table chaos_write (id bigint auto_increment primary key, hive varchar(191) not null, \
                      lease varchar(191) not null, epoch bigint not null, node varchar(191) not null, \
                      at_us bigint not null, key (hive, id)) engine = innodb";
 
-/// Once, in the server's own database: the server is the campaign's.
+/// Creates the table in the server's default database, once: only the campaign uses the server.
 pub fn make(url: &str) -> Result<(), String> {
     runtime()?.block_on(run(url, TABLE))
 }
 
 async fn run(url: &str, statements: &str) -> Result<(), String> {
-    let said = |error: sqlx_core::Error| error.to_string();
-    let mut connection = MySqlConnection::connect(url).await.map_err(said)?;
-    connection.execute(raw_sql(AssertSqlSafe(statements.to_owned()))).await.map_err(said)?;
-    connection.close().await.map_err(said)
+    let to_text = |error: sqlx_core::Error| error.to_string();
+    let mut connection = MySqlConnection::connect(url).await.map_err(to_text)?;
+    connection.execute(raw_sql(AssertSqlSafe(statements.to_owned()))).await.map_err(to_text)?;
+    connection.close().await.map_err(to_text)
 }
 
 pub struct MysqlLedger {
@@ -37,7 +38,7 @@ impl MysqlLedger {
         let connection = runtime.block_on(async {
             let mut connection = MySqlConnection::connect(url).await?;
             connection.execute(raw_sql("set session transaction isolation level read committed")).await?;
-            // MariaDB; MySQL has only the time limit of a whole session.
+            // Only MariaDB knows this setting; MySQL has only a time limit for a whole session.
             let _ = connection.execute(raw_sql("set session idle_transaction_timeout = 1")).await;
             Ok(connection)
         });
@@ -51,7 +52,7 @@ async fn transaction(
     hive: &str,
     entry: &Entry,
     fence: Option<&Fence>,
-    inside: Option<Inside<'_>>,
+    before_commit: Option<BeforeCommit<'_>>,
 ) -> Result<bool, sqlx_core::Error> {
     connection.execute(raw_sql("begin")).await?;
     if let Some(fence) = fence {
@@ -64,17 +65,22 @@ async fn transaction(
     let insert = query("insert into chaos_write(hive, lease, epoch, node, at_us) values (?, ?, ?, ?, ?)").bind(hive);
     let insert = insert.bind(&entry.lease).bind(entry.epoch.cast_signed()).bind(&entry.node);
     insert.bind(entry.at_us.cast_signed()).execute(&mut *connection).await?;
-    if let Some(inside) = inside {
-        inside();
+    if let Some(before_commit) = before_commit {
+        before_commit();
     }
     connection.execute(raw_sql("commit")).await?;
     Ok(true)
 }
 
 impl Ledger for MysqlLedger {
-    fn append(&mut self, entry: &Entry, fence: Option<&Fence>, inside: Option<Inside<'_>>) -> Result<bool, String> {
+    fn append(
+        &mut self,
+        entry: &Entry,
+        fence: Option<&Fence>,
+        before_commit: Option<BeforeCommit<'_>>,
+    ) -> Result<bool, String> {
         let MysqlLedger { runtime, connection, hive } = self;
-        runtime.block_on(transaction(connection, hive, entry, fence, inside)).map_err(|error| error.to_string())
+        runtime.block_on(transaction(connection, hive, entry, fence, before_commit)).map_err(|error| error.to_string())
     }
 
     fn read(&mut self) -> Result<Vec<Entry>, String> {

@@ -1,6 +1,6 @@
-//! A table on a server of the campaign's own. Normally a write is one statement that carries its fence; one that is to
-//! be stopped in its middle is a transaction that begins with the fence. Nothing rests on a session: a pooler may stand
-//! in between.
+//! The log as a table in PostgreSQL, on a server that only the campaign uses. Normally a write is one statement that
+//! carries its fence; a write that is to be stopped in its middle is a transaction that begins with the fence. No write
+//! depends on the state of a session, because a pooler may stand in between.
 
 use std::str::FromStr;
 
@@ -15,25 +15,25 @@ use sqlx_core::{
 use sqlx_postgres::{PgConnectOptions, PgConnection};
 use tokio::runtime::Runtime;
 
-use super::{Entry, Inside, Ledger, runtime};
+use super::{BeforeCommit, Entry, Ledger, runtime};
 
 const TABLE: &str = "create table chaos_write (id bigserial primary key, hive text not null, lease text not null, \
                      epoch bigint not null, node text not null, at_us bigint not null); \
                      create index on chaos_write(hive, id)";
-/// A stopped transaction must not keep the others waiting for ever.
+/// A stopped transaction must not block the other nodes for ever.
 const BEGIN: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '1s'";
 const COLUMNS: &str = "insert into chaos_write(hive, lease, epoch, node, at_us)";
 
-/// Once, in the server's own database: the server is the campaign's.
+/// Creates the table in the server's default database, once: only the campaign uses the server.
 pub fn make(url: &str) -> Result<(), String> {
     runtime()?.block_on(run(url, TABLE))
 }
 
 async fn run(url: &str, statements: &str) -> Result<(), String> {
-    let said = |error: sqlx_core::Error| error.to_string();
-    let mut connection = connect(url).await.map_err(said)?;
-    connection.execute(raw_sql(AssertSqlSafe(statements.to_owned()))).await.map_err(said)?;
-    connection.close().await.map_err(said)
+    let to_text = |error: sqlx_core::Error| error.to_string();
+    let mut connection = connect(url).await.map_err(to_text)?;
+    connection.execute(raw_sql(AssertSqlSafe(statements.to_owned()))).await.map_err(to_text)?;
+    connection.close().await.map_err(to_text)
 }
 
 async fn connect(url: &str) -> Result<PgConnection, sqlx_core::Error> {
@@ -58,7 +58,7 @@ fn text(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
 }
 
-/// One message, and one round trip.
+/// Inserts the entry with one message and one round trip.
 async fn insert(
     connection: &mut PgConnection,
     hive: &str,
@@ -76,7 +76,7 @@ async fn transaction(
     hive: &str,
     entry: &Entry,
     fence: Option<&Fence>,
-    inside: Inside<'_>,
+    before_commit: BeforeCommit<'_>,
 ) -> Result<bool, sqlx_core::Error> {
     connection.execute(raw_sql(BEGIN)).await?;
     if let Some(fence) = fence {
@@ -87,17 +87,22 @@ async fn transaction(
         }
     }
     insert(connection, hive, entry, "").await?;
-    inside();
+    before_commit();
     connection.execute(raw_sql("commit")).await?;
     Ok(true)
 }
 
 impl Ledger for PostgresLedger {
-    fn append(&mut self, entry: &Entry, fence: Option<&Fence>, inside: Option<Inside<'_>>) -> Result<bool, String> {
+    fn append(
+        &mut self,
+        entry: &Entry,
+        fence: Option<&Fence>,
+        before_commit: Option<BeforeCommit<'_>>,
+    ) -> Result<bool, String> {
         let PostgresLedger { runtime, connection, hive } = self;
         let accepted = runtime.block_on(async {
-            match (inside, fence) {
-                (Some(inside), fence) => transaction(connection, hive, entry, fence, inside).await,
+            match (before_commit, fence) {
+                (Some(before_commit), fence) => transaction(connection, hive, entry, fence, before_commit).await,
                 (None, Some(fence)) => {
                     let from = format!(" from ({}) fence", fence::postgres(hive, [fence], "name"));
                     insert(connection, hive, entry, &from).await

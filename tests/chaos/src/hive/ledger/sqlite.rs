@@ -1,4 +1,4 @@
-//! A file for each hive: they have nothing to do with each other, and a file has one writer.
+//! The log as a table in SQLite, with one file for each hive: hives are independent, and a file has one writer.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use std::{
 use honeyflow_hive::{Fence, fence};
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::{Entry, Inside, Ledger};
+use super::{BeforeCommit, Entry, Ledger};
 
 const TABLE: &str = "create table if not exists chaos_write (id integer primary key autoincrement, lease text not null, \
                      epoch bigint not null, node text not null, at_us bigint not null)";
@@ -20,7 +20,7 @@ pub fn make_folder() -> Result<String, String> {
     let folder = std::env::temp_dir().join(format!("honeyflow-hive-chaos-{}-{number}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    folder.into_os_string().into_string().map_err(|_| "the folder for temporary files has a strange name".to_owned())
+    folder.into_os_string().into_string().map_err(|_| "the path of the temporary folder is not valid UTF-8".to_owned())
 }
 
 pub fn file(folder: &str, hive: &str) -> PathBuf {
@@ -46,7 +46,12 @@ impl SqliteLedger {
         Ok(SqliteLedger { connection, hive: hive.to_owned() })
     }
 
-    fn write(&mut self, entry: &Entry, fence: Option<&Fence>, inside: Option<Inside<'_>>) -> rusqlite::Result<bool> {
+    fn write(
+        &mut self,
+        entry: &Entry,
+        fence: Option<&Fence>,
+        before_commit: Option<BeforeCommit<'_>>,
+    ) -> rusqlite::Result<bool> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if let Some(fence) = fence
             && !transaction.prepare(&fence::sqlite(&self.hive, [fence], "1"))?.exists([])?
@@ -56,8 +61,8 @@ impl SqliteLedger {
         transaction
             .prepare_cached("insert into chaos_write(lease, epoch, node, at_us) values (?1, ?2, ?3, ?4)")?
             .execute(params![entry.lease, entry.epoch.cast_signed(), entry.node, entry.at_us.cast_signed()])?;
-        if let Some(inside) = inside {
-            inside();
+        if let Some(before_commit) = before_commit {
+            before_commit();
         }
         transaction.commit()?;
         Ok(true)
@@ -65,8 +70,13 @@ impl SqliteLedger {
 }
 
 impl Ledger for SqliteLedger {
-    fn append(&mut self, entry: &Entry, fence: Option<&Fence>, inside: Option<Inside<'_>>) -> Result<bool, String> {
-        self.write(entry, fence, inside).map_err(|error| error.to_string())
+    fn append(
+        &mut self,
+        entry: &Entry,
+        fence: Option<&Fence>,
+        before_commit: Option<BeforeCommit<'_>>,
+    ) -> Result<bool, String> {
+        self.write(entry, fence, before_commit).map_err(|error| error.to_string())
     }
 
     fn read(&mut self) -> Result<Vec<Entry>, String> {

@@ -1,4 +1,4 @@
-//! Who holds a thousand keys, as the session computes it and as `nodetool` says.
+//! The holders of a thousand keys, as the session computes them and as `nodetool` names them.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -8,14 +8,14 @@ use super::{Nodes, Step, until};
 use crate::pool::PATIENCE;
 
 const KEYS: i32 = 1000;
-/// The tool takes a second for each; the ranges say the same of all keys at once.
-const ASKED_EACH: i32 = 3;
+/// `getendpoints` takes a second for each key; `describering` tells the ranges of all keys at once.
+const KEYS_ASKED_ONE_BY_ONE: i32 = 3;
 
 /// A range of the ring: behind the first token, up to the second.
 struct Range {
     after: i64,
     up_to: i64,
-    /// Where clients reach them, and what they call each other.
+    /// The addresses for clients, and the addresses that the servers use among themselves.
     holders: Vec<IpAddr>,
     among_themselves: Vec<IpAddr>,
 }
@@ -32,10 +32,10 @@ impl Range {
 
 pub async fn cq_11_compare(nodes: &Nodes, session: &Session) -> Result<Step, String> {
     let get = session.prepare("SELECT n FROM chaos.t WHERE id = ?").await.map_err(|error| error.to_string())?;
-    // Known from the round of discovery that follows the new keyspace.
+    // The session learns the replicas in the discovery round that follows the new keyspace.
     until(PATIENCE, || session.holders(&get, (0_i32,)).is_some()).await.ok_or("the session knows no replicas")?;
-    let told = tokio::task::block_in_place(|| nodes.cluster().nodetool(0, &["describering", "chaos"]));
-    let ranges = ranges(&told.map_err(|error| error.to_string())?);
+    let output = tokio::task::block_in_place(|| nodes.cluster().nodetool(0, &["describering", "chaos"]));
+    let ranges = ranges(&output.map_err(|error| error.to_string())?);
     let addresses: BTreeMap<String, IpAddr> = nodes.ids().await?;
     let ours = |key: i32| -> Vec<IpAddr> {
         let holders = session.holders(&get, (key,)).unwrap_or_default();
@@ -49,12 +49,13 @@ pub async fn cq_11_compare(nodes: &Nodes, session: &Session) -> Result<Step, Str
             wrong.push(format!("{key}: {:?}, not {theirs:?}", ours(key)));
         }
     }
-    for key in 0..ASKED_EACH {
-        let told = tokio::task::block_in_place(|| {
+    for key in 0..KEYS_ASKED_ONE_BY_ONE {
+        let output = tokio::task::block_in_place(|| {
             nodes.cluster().nodetool(0, &["getendpoints", "chaos", "t", &key.to_string()])
         });
-        let told = told.map_err(|error| error.to_string())?;
-        let theirs: Vec<IpAddr> = told.lines().filter_map(|line| reached(&ranges, line.trim().parse().ok()?)).collect();
+        let output = output.map_err(|error| error.to_string())?;
+        let theirs: Vec<IpAddr> =
+            output.lines().filter_map(|line| client_address(&ranges, line.trim().parse().ok()?)).collect();
         if theirs != ours(key) {
             wrong.push(format!("{key}: {:?}, getendpoints: {theirs:?}", ours(key)));
         }
@@ -64,20 +65,23 @@ pub async fn cq_11_compare(nodes: &Nodes, session: &Session) -> Result<Step, Str
         what: "replicas of a thousand keys are those that nodetool names",
         holds: wrong.is_empty() && !ranges.is_empty(),
         seen: match wrong.first() {
-            None => format!("{} ranges, {KEYS} keys, {ASKED_EACH} of them asked by getendpoints", ranges.len()),
+            None => format!(
+                "{} ranges, {KEYS} keys, {KEYS_ASKED_ONE_BY_ONE} of them compared with getendpoints",
+                ranges.len()
+            ),
             Some(first) => format!("{} of {KEYS} differ: {first}", wrong.len()),
         },
     })
 }
 
-/// Where clients reach whom the others call so.
-fn reached(ranges: &[Range], called: IpAddr) -> Option<IpAddr> {
+/// The client address of the server that the others know as `called`.
+fn client_address(ranges: &[Range], called: IpAddr) -> Option<IpAddr> {
     let mut pairs = ranges.iter().flat_map(|range| range.among_themselves.iter().zip(&range.holders));
     pairs.find(|(among_themselves, _)| **among_themselves == called).map(|(_, holder)| *holder)
 }
 
 /// `TokenRange(start_token:…, end_token:…, endpoints:[…], rpc_endpoints:[…], …`, one line each.
-fn ranges(told: &str) -> Vec<Range> {
+fn ranges(output: &str) -> Vec<Range> {
     let part = |line: &str, from: &str, to: char| {
         let (_, rest) = line.split_once(from)?;
         rest.split(to).next().map(str::to_owned)
@@ -94,7 +98,7 @@ fn ranges(told: &str) -> Vec<Range> {
             among_themselves: addresses(" endpoints:[")?,
         })
     };
-    told.lines().filter_map(range).collect()
+    output.lines().filter_map(range).collect()
 }
 
 #[cfg(test)]
@@ -103,12 +107,12 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_the_tool_writes_them() {
-        let told = "Schema Version:1\nTokenRange: \n\tTokenRange(start_token:10, end_token:-5, endpoints:[127.7.0.2, \
+        let output = "Schema Version:1\nTokenRange: \n\tTokenRange(start_token:10, end_token:-5, endpoints:[127.7.0.2, \
                     127.7.0.1], rpc_endpoints:[127.0.0.2, 127.0.0.1], endpoint_details:[])\n";
-        let ranges = ranges(told);
+        let ranges = ranges(output);
         assert_eq!((ranges[0].after, ranges[0].up_to, ranges.len()), (10, -5, 1));
         assert_eq!(ranges[0].holders, [IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 1])]);
-        assert_eq!(reached(&ranges, IpAddr::from([127, 7, 0, 1])), Some(IpAddr::from([127, 0, 0, 1])));
+        assert_eq!(client_address(&ranges, IpAddr::from([127, 7, 0, 1])), Some(IpAddr::from([127, 0, 0, 1])));
         assert!(ranges[0].has(11) && ranges[0].has(-5) && !ranges[0].has(10) && !ranges[0].has(0));
     }
 }

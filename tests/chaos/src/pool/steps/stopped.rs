@@ -1,4 +1,4 @@
-//! A server is stopped (SIGSTOP) and nobody speculates: from when on requests take no longer than before.
+//! A server is stopped (SIGSTOP) while speculative requests are off: how soon requests are as fast as before.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,7 +17,7 @@ const AFTER: Duration = Duration::from_secs(6);
 const WINDOW: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(50);
 const BACK_WITHIN: Duration = Duration::from_millis(1500);
-/// On a machine with much to do the slowest of a hundred says little below this.
+/// On a busy machine, a 99th percentile below this says little.
 const NOISE: Duration = Duration::from_millis(50);
 
 type Times = Arc<Mutex<Vec<(Instant, Duration)>>>;
@@ -30,11 +30,11 @@ pub async fn pl_184_measure(nodes: &Nodes) -> Result<Step, String> {
     let writers: Vec<_> = (0..WRITERS)
         .map(|number| {
             let (session, put, times) = (session.clone(), put.clone(), times.clone());
-            let how = Options::within(WITHIN).consistency(Consistency::LocalQuorum).idempotent();
+            let options = Options::within(WITHIN).consistency(Consistency::LocalQuorum).idempotent();
             tokio::spawn(async move {
                 while Instant::now() < end {
                     let begun = Instant::now();
-                    let _ = session.execute(&put, (1_000_000 + number, 1_i64), &how).await;
+                    let _ = session.execute(&put, (1_000_000 + number, 1_i64), &options).await;
                     times.lock().unwrap_or_else(PoisonError::into_inner).push((begun, begun.elapsed()));
                 }
             })
@@ -62,7 +62,7 @@ pub async fn pl_184_measure(nodes: &Nodes) -> Result<Step, String> {
     });
     Ok(Step {
         id: "PL-184",
-        what: "one server is stopped, nobody speculates: from when on writes are as quick as before",
+        what: "one server is stopped, speculation is off: the time until writes are as fast as before",
         holds: back.is_some_and(|back| back <= BACK_WITHIN),
         seen: format!("after {back:?}; p99 before {p99:?}, {} writes in all", times.len()),
     })

@@ -1,4 +1,4 @@
-//! As much of CQL as it takes to log in and ask for the version: one message, one answer.
+//! The part of CQL that is needed to log in and to ask for the version: one message, one answer.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ impl Client {
         Ok(client)
     }
 
-    /// To one that wants no password.
+    /// Connects to a server that requires no password.
     pub fn connect(at: Ipv4Addr, port: u16) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
         let stream = TcpStream::connect_timeout(&SocketAddr::from((at, port)), ANSWER_TIME);
@@ -47,7 +47,7 @@ impl Client {
 
     pub fn version(&mut self) -> Result<String, String> {
         let answer = self.run("SELECT release_version FROM system.local")?;
-        // One row of one text: it is what the answer ends with.
+        // The answer is one row of one text: it ends with that text.
         let end = answer.iter().rposition(|byte| !(byte.is_ascii_graphic())).map_or(0, |at| at + 1);
         Ok(String::from_utf8_lossy(&answer[end..]).into_owned())
     }

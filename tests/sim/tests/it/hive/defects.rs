@@ -1,4 +1,4 @@
-//! Defects that others have had, and rules that only show between several nodes, one by one.
+//! Defects that other systems had, and rules that need several nodes to test.
 
 use honeyflow_hive::{
     Fence, Reply, Request,
@@ -9,7 +9,7 @@ use honeyflow_invariant::Breach;
 
 use honeyflow_sim::hive::{DUTY, Fault, MILLI, Net, Options, SECOND, World};
 
-/// Up, with a queen and everything held.
+/// A world at rest: all nodes are up, there is a queen, and all leases are held.
 fn settled(options: Options) -> World {
     let mut world = World::started(options);
     world.pass(30 * SECOND);
@@ -23,7 +23,7 @@ fn no_breach(world: &mut World) {
     assert_eq!(breaches, Vec::<Breach>::new());
 }
 
-/// How long until another node holds it, in milliseconds.
+/// How long until another node than `not` holds the lease, in milliseconds.
 fn until_held_by_another(world: &mut World, lease: &str, not: usize, limit_ms: u64) -> u64 {
     let began_at = world.now;
     loop {
@@ -32,12 +32,12 @@ fn until_held_by_another(world: &mut World, lease: &str, not: usize, limit_ms: u
         if world.holders(lease).iter().any(|who| *who != not) {
             return after;
         }
-        assert!(after < limit_ms, "nobody holds {lease} after {after} ms");
+        assert!(after < limit_ms, "no node holds {lease} after {after} ms");
     }
 }
 
-/// HV-92: queen and shards are taken over within a time to live and a second, also where two bury at once and one of them hears
-/// nothing of it.
+/// HV-92: queen and shards are taken over within a time to live and a second, also if two nodes remove the dead one at
+/// once and one of them gets no answer.
 #[test]
 fn hv_92_a_crash_is_over_in_a_time_to_live_and_a_second() {
     for latency_us in [300, 3_000, 30_000] {
@@ -48,7 +48,7 @@ fn hv_92_a_crash_is_over_in_a_time_to_live_and_a_second() {
     }
 }
 
-/// HV-92: with the short profile in less than two seconds.
+/// HV-92: with the short profile a failover takes less than two seconds.
 #[test]
 fn hv_92_the_short_profile_fails_over_in_two_seconds() {
     for latency_us in [300, 3_000, 30_000] {
@@ -57,14 +57,14 @@ fn hv_92_the_short_profile_fails_over_in_two_seconds() {
     }
 }
 
-/// From the queen's end until others have all that she had.
+/// The time from the queen's death until other nodes have all her leases.
 fn whole_failover_ms(seed: u64, latency_us: u64, (ttl_ms, heartbeat_ms): (u64, u64)) -> u64 {
     let net = Net { latency_us, ..Net::default() };
     let mut world = settled(Options { seed, net, ttl_ms, heartbeat_ms, ..Options::calm(3, 6) });
     world.pass(seed * 53 * MILLI % (2 * heartbeat_ms * MILLI));
     let queen = world.queen().unwrap();
     let had: Vec<_> = world.nodes[queen].terms.keys().cloned().collect();
-    world.dies(queen);
+    world.kill(queen);
     let began_at = world.now;
     for lease in had {
         until_held_by_another(&mut world, &lease, queen, 12_000);
@@ -73,7 +73,7 @@ fn whole_failover_ms(seed: u64, latency_us: u64, (ttl_ms, heartbeat_ms): (u64, u
     (world.now - began_at) / MILLI
 }
 
-/// HV-92: whoever leaves with a word is followed within a tenth of a second of its last act.
+/// HV-92: when a node leaves in order, its successor takes over within a tenth of a second of its last act.
 #[test]
 fn no_word_on_exit() {
     for word in [Input::Drain, Input::Leave] {
@@ -83,13 +83,13 @@ fn no_word_on_exit() {
     }
 }
 
-/// How long nobody is queen, by seed, once she has heard it.
+/// How long there is no queen after she receives this input, by seed.
 fn gaps_after(word: &Input) -> Vec<u64> {
     let mut gaps = Vec::new();
     for seed in 1..=40 {
         let mut world = settled(Options { seed, ..Options::calm(3, 6) });
         let queen = world.queen().unwrap();
-        world.hears(queen, word.clone());
+        world.deliver(queen, word.clone());
         let mut vacant_since = None;
         for _ in 0..4_000 {
             world.pass(5 * MILLI);
@@ -111,7 +111,7 @@ fn gaps_after(word: &Input) -> Vec<u64> {
     gaps
 }
 
-/// HV-55: a shard that moves stops for as long as its work takes to end, and a tenth of a second.
+/// HV-55: a shard that moves stops only until its work has ended, plus a tenth of a second.
 #[test]
 fn rebalance_stops_the_world() {
     let mut world = settled(Options::calm(2, 8));
@@ -160,11 +160,11 @@ fn same_name_two_leaders() {
     no_breach(&mut world);
 }
 
-/// A process that comes back on its machine, under its name, renews nothing of the one before it.
+/// A process that restarts on its machine under the same name does not renew the row of the previous one.
 #[test]
 fn renew_matches_name_only() {
     let mut world = settled(Options::calm(2, 2));
-    world.dies(0);
+    world.kill(0);
     let again = world.start(0);
     world.pass(5 * SECOND);
     let old = world.nodes[0].member.node();
@@ -175,7 +175,7 @@ fn renew_matches_name_only() {
     no_breach(&mut world);
 }
 
-/// Everybody is cut off at once: nobody is dead when the store is back, and everybody keeps what it had.
+/// All nodes are cut off at once: none is removed when the store is back, and all keep their leases.
 #[test]
 fn store_outage_buries_everyone() {
     for seconds in [3, 10, 60] {
@@ -192,12 +192,12 @@ fn store_outage_buries_everyone() {
     }
 }
 
-/// A majority that is gone is buried by whoever is left; nobody waits for a quorum.
+/// The remaining nodes remove a majority that is gone; they do not wait for a quorum.
 #[test]
 fn cluster_downs_itself() {
     let mut world = settled(Options::calm(5, 10));
     for who in 0..4 {
-        world.dies(who);
+        world.kill(who);
     }
     world.pass(14 * SECOND);
     assert_eq!(world.vacant(), Vec::<String>::new());
@@ -205,7 +205,7 @@ fn cluster_downs_itself() {
     no_breach(&mut world);
 }
 
-/// The store's clock jumps an hour: the living stay, whoever died is buried.
+/// The store's clock jumps an hour: living nodes stay, dead ones are removed.
 #[test]
 fn node_clock_decides_death() {
     for by_ms in [3_600_000, -3_600_000] {
@@ -218,14 +218,14 @@ fn node_clock_decides_death() {
         assert_eq!((before, world.history.buried), (after, 0));
         assert_eq!(world.history.granted, granted, "nothing changes hands");
         world.step_clock(by_ms);
-        world.dies(0);
+        world.kill(0);
         world.pass(14 * SECOND);
         assert_eq!((world.vacant(), world.history.buried), (Vec::new(), 1));
         no_breach(&mut world);
     }
 }
 
-/// HV-10: one that is heard but does not hear gives up, however loud it is.
+/// HV-10: a node that sends heartbeats but receives no answers gives up its leases.
 #[test]
 fn hv_10_a_node_that_cannot_hear_does_not_hold_its_leases_for_ever() {
     let mut world = settled(Options::calm(3, 6));
@@ -237,13 +237,13 @@ fn hv_10_a_node_that_cannot_hear_does_not_hold_its_leases_for_ever() {
     no_breach(&mut world);
 }
 
-/// HV-23: another server that has lost the last take-over: nobody mints before everything held there has ended.
+/// HV-23: another server answers, which lacks the last take-over: no node mints until all earlier terms have ended.
 #[test]
 fn hv_23_after_a_failover_nothing_is_held_twice() {
     for seed in 1..=20 {
         let mut world = settled(Options { seed, ..Options::calm(3, 6) });
         let queen = world.queen().unwrap();
-        world.hears(queen, Input::Leave);
+        world.deliver(queen, Input::Leave);
         until_held_by_another(&mut world, QUEEN, queen, 5_000);
         world.fail_over(400 * MILLI);
         world.pass(14 * SECOND);
@@ -252,36 +252,36 @@ fn hv_23_after_a_failover_nothing_is_held_twice() {
     }
 }
 
-/// HV-23: a store that went back holds until a person has accepted it, and then goes on.
+/// HV-23: a restored store is on hold until the operator accepts it, and then continues.
 #[test]
 fn hv_23_a_restore_waits_for_a_person() {
     let mut world = settled(Options::calm(3, 6));
     let queen = world.queen().unwrap();
-    world.dies(queen);
+    world.kill(queen);
     world.pass(8 * SECOND);
     assert_eq!(world.vacant(), Vec::<String>::new());
-    world.loses(6 * SECOND);
+    world.lose_recent_writes(6 * SECOND);
     world.restored = true;
     world.pass(10 * SECOND);
     let Ok(Reply::View(view)) = world.rows.apply(world.hive_ms(), Request::View) else { panic!("no view") };
     assert_eq!(view.head.hold.as_deref(), Some("restore"));
     let granted = world.history.granted;
     world.pass(20 * SECOND);
-    assert_eq!(world.history.granted, granted, "nobody mints");
+    assert_eq!(world.history.granted, granted, "no node mints");
     world.rows.apply(world.hive_ms(), Request::AcceptRestore { cause: "a person".into() }).unwrap();
     world.pass(20 * SECOND);
     assert_eq!(world.vacant(), Vec::<String>::new());
     no_breach(&mut world);
 }
 
-/// HV-94: forty nodes, one queen; when she dies few try.
+/// HV-94: among forty nodes, only a few try to take over when the queen dies.
 #[test]
 fn hv_94_a_queens_death_makes_no_stampede() {
     let mut world = settled(Options::calm(40, 1));
     let queen = world.queen().unwrap();
     let tried = |world: &World| ["take", "bury"].map(|what| world.history.calls.get(what).copied().unwrap_or(0));
     let before = tried(&world);
-    world.dies(queen);
+    world.kill(queen);
     until_held_by_another(&mut world, QUEEN, queen, 7_000);
     world.pass(SECOND);
     let [takes, buries] = [0, 1].map(|at| tried(&world)[at] - before[at]);
@@ -289,7 +289,7 @@ fn hv_94_a_queens_death_makes_no_stampede() {
     no_breach(&mut world);
 }
 
-/// HV-91: in calm a node beats, and that is nearly all.
+/// HV-91: an idle node sends heartbeats and hardly anything else.
 #[test]
 fn hv_91_an_idle_node_only_beats() {
     let mut world = settled(Options::calm(4, 8));
@@ -304,7 +304,7 @@ fn hv_91_an_idle_node_only_beats() {
     no_breach(&mut world);
 }
 
-/// HV-93: how long until everybody knows.
+/// HV-93: all nodes learn a new count soon.
 #[test]
 fn count_65s_late() {
     let mut world = World::new(Options::calm(4, 4));
@@ -325,7 +325,7 @@ fn count_65s_late() {
     }
     let queen = world.queen().unwrap();
     let used = (0..4).find(|who| *who != queen && world.nodes[*who].is_used()).unwrap();
-    world.dies(used);
+    world.kill(used);
     let began_at = world.now;
     while counts(&world) != [Some(1); 3] {
         world.pass(20 * MILLI);
@@ -340,7 +340,7 @@ fn count_65s_late() {
     no_breach(&mut world);
 }
 
-/// Whoever asks who leads need not reach the leader: the answer is in its own view.
+/// A node can tell which node leads without reaching the leader: the answer is in its own view.
 #[test]
 fn leader_needs_to_be_reachable_to_ask_who_leads() {
     let mut world = settled(Options::calm(3, 3));
@@ -355,7 +355,7 @@ fn leader_needs_to_be_reachable_to_ask_who_leads() {
     no_breach(&mut world);
 }
 
-/// HV-47: what did not happen when it was due is told by whoever leads now, and by nobody who led before.
+/// HV-47: the present leader records a missed chore; an earlier leader cannot.
 #[test]
 fn missed_chore_leaves_no_trace() {
     let mut world = settled(Options::calm(2, 2));
@@ -366,7 +366,7 @@ fn missed_chore_leaves_no_trace() {
     };
     let first = leads(&world);
     let before = fence(&world, first);
-    world.dies(first);
+    world.kill(first);
     until_held_by_another(&mut world, DUTY, first, 12_000);
     let now = fence(&world, leads(&world));
     let missed = |fence: &Fence, cause: &str| Request::Missed { fence: fence.clone(), cause: cause.into() };
@@ -380,11 +380,11 @@ fn missed_chore_leaves_no_trace() {
     assert_eq!(missed[0].node, world.nodes[leads(&world)].member.node());
 }
 
-/// HV-19: everything that happened stands in the events, with its cause.
+/// HV-19: the events contain everything that happened, with its cause.
 #[test]
 fn hv_19_a_burial_and_what_follows_stand_in_the_events() {
     let mut world = settled(Options::calm(2, 2));
-    world.dies(0);
+    world.kill(0);
     world.pass(10 * SECOND);
     let history = Request::History { lease: None, until_ms: None, max: 100 };
     let Ok(Reply::History(events)) = world.rows.apply(world.hive_ms(), history) else { panic!("no history") };
@@ -393,7 +393,7 @@ fn hv_19_a_burial_and_what_follows_stand_in_the_events() {
     assert!(events.iter().any(|event| event.kind == EventKind::Taken && &*event.cause == "free"));
 }
 
-/// A pause of the leader longer than its trust: what it sends afterwards is refused.
+/// If the leader is paused for longer than its trust, its later writes are refused.
 #[test]
 fn hv_85_a_paused_leaders_writes_are_refused() {
     let mut world = settled(Options::calm(3, 6));

@@ -1,4 +1,4 @@
-//! Every bug that can be planted is found: seeds that stay green with one of them on are worth nothing.
+//! Every planted bug is found: seeds that stay green with a planted bug prove nothing.
 
 use honeyflow_hive::{contract::QUEEN, planted::plant};
 use honeyflow_sim::hive::{Options, SECOND, World, campaign::bugs, check::run};
@@ -13,7 +13,7 @@ fn hv_86_every_planted_bug_is_found() {
     every_bug_is_found(bugs(), SEEDS_MAX, |seed| !run(seed).breaches.is_empty());
 }
 
-/// The bug is what is found, not the seed.
+/// Without the planted bug the same seeds hold, so it is the bug that they find.
 #[test]
 fn hv_86_without_a_bug_the_same_seeds_hold() {
     for (bug, seed) in bugs() {
@@ -22,8 +22,8 @@ fn hv_86_without_a_bug_the_same_seeds_hold() {
     }
 }
 
-/// A queen who is heard and does not hear: somebody else leads in the end.
-fn a_deaf_queen_is_followed() -> bool {
+/// A queen sends heartbeats but receives no answers: another node leads in the end.
+fn a_deaf_queen_is_replaced() -> bool {
     let mut world = World::started(Options::calm(3, 6));
     world.pass(30 * SECOND);
     let queen = world.queen().expect("a queen");
@@ -32,8 +32,8 @@ fn a_deaf_queen_is_followed() -> bool {
     world.holders(QUEEN).iter().any(|who| *who != queen)
 }
 
-/// Nobody reaches the store for a while: nobody is dead afterwards.
-fn an_outage_buries_nobody() -> bool {
+/// No node reaches the store for a while: none is removed afterwards.
+fn an_outage_removes_no_node() -> bool {
     let mut world = World::started(Options::calm(4, 8));
     world.pass(30 * SECOND);
     world.down_until = world.now + 10 * SECOND;
@@ -41,14 +41,14 @@ fn an_outage_buries_nobody() -> bool {
     world.history.buried == 0
 }
 
-/// HV-86: what seeds hardly ever lead to, each with what shows it. That a lineage is not compared takes two faults at the
-/// right moments: the model finds it. That an answer of the store before counts takes an answer slower than a beat: the
-/// member's own tests find it.
+/// HV-86: bugs that seeds hardly ever find, each with a scenario that shows it. A lineage that is not compared needs
+/// two faults at the right moments: the model finds it. An answer of the previous store that still counts needs an
+/// answer that is slower than a heartbeat: the member's own tests find it.
 #[test]
 fn hv_86_rare_bugs_are_found_by_what_they_break() {
     type Shows = (&'static str, fn() -> bool);
     let rare: [Shows; 2] =
-        [("deaf node renews", a_deaf_queen_is_followed), ("bury without the watched beat", an_outage_buries_nobody)];
+        [("deaf node renews", a_deaf_queen_is_replaced), ("bury without the watched beat", an_outage_removes_no_node)];
     for (bug, holds) in rare {
         assert!(holds(), "{bug}: fails by itself");
         plant(Some(bug));

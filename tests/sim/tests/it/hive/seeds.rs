@@ -7,7 +7,7 @@ use honeyflow_sim::hive::{
     check::run,
 };
 
-/// HV-82: two thousand hives, each for more than a simulated minute; more by `cargo xtask sim --hive --seeds N`.
+/// HV-82: two thousand hives, each for more than a simulated minute; `cargo xtask sim --hive --seeds N` plays more.
 #[test]
 fn hv_82_two_thousand_seeds_hold() {
     let report = play(1, 2_000, 4, |_| {});
@@ -19,9 +19,10 @@ fn hv_82_two_thousand_seeds_hold() {
     assert!(report.is_good(), "{report}: these seeds prove nothing");
 }
 
-/// Each has found a fault once, and lies beyond those that are always played: a restore whose hold was missed (2705, 9090),
-/// a hive that began anew (2978), a step of the clock just before a burier came (9250, 13035), a server that was not
-/// recorded yet (13658, 13971), the end of a gap that hid when to ask (8506), a restore that nobody could tell (9756).
+/// Each of these seeds has found a bug once, and is beyond the range that is always played: a restore whose hold was
+/// missed (2705, 9090), a hive that started empty (2978), a clock step just before a removal (9250, 13035), a server
+/// that was not recorded yet (13658, 13971), the end of a gap that hid when to ask (8506), a restore that could not be
+/// detected (9756).
 #[test]
 fn hv_82_seeds_that_failed_once_hold() {
     for seed in [2705, 2978, 8506, 9090, 9250, 9756, 13035, 13658, 13971] {
@@ -38,7 +39,7 @@ fn hv_82_the_same_seed_is_the_same_history() {
     assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), 10);
 }
 
-/// HV-82: what fails is one command.
+/// HV-82: one command repeats a failing seed.
 #[test]
 fn hv_82_a_failing_seed_is_one_command() {
     assert!(describe(&run(77)).contains("cargo xtask sim --hive --seed 77\n"));

@@ -1,4 +1,4 @@
-//! A keyspace of these tests on the shared server, and a table for each.
+//! The keyspace of these tests on the shared server, with one table per test.
 
 use std::{
     sync::{
@@ -9,7 +9,7 @@ use std::{
 };
 
 use honeyflow_cassandra::{
-    Options as How, Rows, Session,
+    Rows, Session,
     connection::{Password, Secret, Settings},
 };
 use honeyflow_conformance::sink::Backend;
@@ -33,7 +33,7 @@ pub fn part(name: &str, kind: KeyKind) -> KeyPart {
 }
 
 impl Cluster {
-    /// `None`: skipped by name.
+    /// Returns `None`, and prints that the test is skipped, if there is no server.
     pub async fn join() -> Option<Cluster> {
         let url = honeyflow_services::cassandra()?.url;
         let (login, place) = url.strip_prefix("cassandra://")?.split_once('@')?;
@@ -49,12 +49,12 @@ impl Cluster {
     }
 
     pub async fn run(&self, text: &str) -> Rows {
-        let how = How::within(PATIENCE);
+        let how = honeyflow_cassandra::Options::within(PATIENCE);
         let answer = self.session.query(text, &how).await;
         answer.unwrap_or_else(|error| panic!("{text}: {error}: {:?}", error.cause)).into_rows()
     }
 
-    /// A table with these columns, and its name.
+    /// Creates a table with these columns and returns its name.
     pub async fn table(&self, columns: &str) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("t_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -67,28 +67,28 @@ impl Cluster {
     }
 }
 
-/// Whole documents under a key of one text.
-pub struct Whole {
+/// A table that stores whole documents under a key of one text column.
+pub struct WholeDocuments {
     cluster: Cluster,
     table: String,
 }
 
-impl Whole {
-    pub async fn new() -> Option<Whole> {
+impl WholeDocuments {
+    pub async fn new() -> Option<WholeDocuments> {
         let cluster = Cluster::join().await?;
         let table = cluster.table("key text PRIMARY KEY, document text, honeyflow_version bigint").await;
-        Some(Whole { cluster, table })
+        Some(WholeDocuments { cluster, table })
     }
 }
 
-impl Backend for Whole {
+impl Backend for WholeDocuments {
     fn open(&self) -> Arc<dyn Sink> {
         let options = self.cluster.options(&self.table, vec![part("key", KeyKind::Text)]);
         let options = Options { document: Some("document".to_owned()), ..options };
         Arc::new(CassandraSink::new(self.cluster.session.clone(), options))
     }
 
-    /// A partition key is never empty.
+    /// False: Cassandra refuses an empty partition key.
     fn takes_empty_key(&self) -> bool {
         false
     }

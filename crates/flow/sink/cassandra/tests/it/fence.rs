@@ -1,4 +1,4 @@
-//! Columns of their own types, rows of one partition together, and what the cluster itself refuses.
+//! Typed columns, rows of one partition in one request, and writes that the cluster itself refuses.
 
 use honeyflow_conformance::sink::{delete, put};
 use honeyflow_event::document;
@@ -24,7 +24,7 @@ fn line(amount: impl Into<Value>) -> Value {
     json!({"title": "Bees", "amount": amount, "price": "12.50", "tags": ["b", "a"], "sold": "2024-02-29 12:30", "else": 1})
 }
 
-/// CQ-14: every statement has the timestamp of its own row, also where rows travel together.
+/// CQ-14: every statement has the timestamp of its own row, also if several rows are sent in one request.
 #[tokio::test]
 async fn cq_14_rows_of_a_partition_keep_their_own_versions() {
     let Some(cluster) = Cluster::join().await else { return };
@@ -48,15 +48,15 @@ async fn cq_14_rows_of_a_partition_keep_their_own_versions() {
     assert_eq!((hits[0].key.as_str(), &*hits[0].document), ("7|sku 000", &expected));
 }
 
-/// F-2: a node that slept through its lease has judged its write to be right and sends it now.
+/// F-2: a node has judged its write as valid, slept until its lease was lost, and sends the write now.
 #[tokio::test]
-async fn f_2_the_cluster_refuses_what_is_older_by_itself() {
+async fn f_2_the_cluster_itself_refuses_older_writes() {
     let Some(cluster) = Cluster::join().await else { return };
     let (sink, table) = lines(&cluster).await;
     assert_eq!(sink.write(vec![put("1|a", stamp(9, 1), line(9))]).await, [Outcome::Done]);
     assert_eq!(sink.write(vec![put("1|b", stamp(9, 2), line(9))]).await, [Outcome::Done]);
     assert_eq!(sink.write(vec![delete("1|b", stamp(9, 3))]).await, [Outcome::Done]);
-    // What such a node would send, past all reading and judging.
+    // What such a node would send, without reading and judging again.
     for (sku, epoch) in [("a", 8), ("b", 9)] {
         let old = stamp(epoch, 0).0;
         cluster
@@ -78,8 +78,9 @@ async fn f_2_the_cluster_refuses_what_is_older_by_itself() {
 async fn rl_15_a_poison_row_fails_alone() {
     let Some(cluster) = Cluster::join().await else { return };
     let (sink, _) = lines(&cluster).await;
-    // A clustering column takes 64 KiB at most, which only the server knows; a key of ours is shorter. An amount that is
-    // no number never leaves; a title beyond what a mutation may have does, and comes back.
+    // A clustering column takes at most 64 KiB, which only the server checks; a key of Honeyflow is shorter. An amount
+    // that is not a number is refused before it is sent; a title that is too long for a mutation is refused by the
+    // server.
     let huge = Value::String("x".repeat(17 << 20));
     let answers = sink
         .write(vec![

@@ -1,4 +1,4 @@
-//! Tables that do not fit, and clusters that are not there.
+//! Tables that do not fit, and clusters that cannot be reached.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use honeyflow_cassandra::{
 use honeyflow_conformance::sink::put;
 use honeyflow_runtime::Class;
 use honeyflow_sink::{Outcome, Sink};
-use honeyflow_sink_cassandra::{CassandraSink, KeyKind, Refused};
+use honeyflow_sink_cassandra::{CassandraSink, KeyKind, TableError};
 use serde_json::json;
 
 use crate::cluster::{Cluster, part, stamp};
 
 #[tokio::test]
-async fn what_does_not_fit_is_named_with_what_would() {
+async fn each_misfit_is_reported_with_its_correction() {
     let Some(cluster) = Cluster::join().await else { return };
     let table = cluster.table("id int PRIMARY KEY, title text, visits duration").await;
     let mut options = cluster.options(&table, vec![part("id", KeyKind::Text)]);
     options.columns.insert("titel".to_owned(), "title".to_owned());
-    let Err(Refused::Unfit(misfits)) = CassandraSink::look(&cluster.session, &options, &[]).await else {
+    let Err(TableError::Misfits(misfits)) = CassandraSink::look(&cluster.session, &options, &[]).await else {
         panic!("it fits")
     };
-    let told: Vec<_> = misfits.iter().map(|misfit| (misfit.at.as_str(), misfit.code)).collect();
+    let reported: Vec<_> = misfits.iter().map(|misfit| (misfit.at.as_str(), misfit.code)).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("column.titel", "unknown-column"),
             ("table", "unknown-column"),
@@ -46,7 +46,7 @@ async fn what_does_not_fit_is_named_with_what_would() {
     }
 }
 
-/// A table that goes away is nobody's bad row: the workflow stops and nothing is parked.
+/// A dropped table is not the fault of a row: the workflow stops and no event is parked.
 #[tokio::test]
 async fn a_table_that_is_dropped_stops_the_workflow() {
     let Some(cluster) = Cluster::join().await else { return };

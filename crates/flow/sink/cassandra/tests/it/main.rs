@@ -1,4 +1,4 @@
-//! The Cassandra sink on a real cluster: the sink suite, then what is its own.
+//! Tests of the Cassandra sink on a real cluster: the conformance suite of sinks, then its own behaviour.
 
 mod cluster;
 mod fence;
@@ -9,7 +9,7 @@ use honeyflow_conformance::sink_suite;
 mod conformance {
     use super::*;
 
-    sink_suite!(match cluster::Whole::new().await {
+    sink_suite!(match cluster::WholeDocuments::new().await {
         Some(backend) => backend,
         None => return,
     });

@@ -1,4 +1,4 @@
-//! An answer, read to its end or refused: bounded in length, and whole.
+//! Reads an answer to its end. An answer that is too long or incomplete is an error.
 
 use std::{
     error::Error,
@@ -17,20 +17,20 @@ use crate::{
     request::Answer,
 };
 
-/// Room that is made before the first byte has come, whatever the head announces.
+/// The largest buffer that is allocated before the first byte has come, even if the head announces more.
 const RESERVED_BYTES_MAX: u64 = 1 << 20;
 const KIND_BYTES_MAX: usize = 64;
-/// A server may not stop its clients for good.
+/// The longest `retry-after` that is obeyed, so that a server cannot stop its clients for ever.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
-pub struct Taken {
+pub struct ReceivedAnswer {
     pub status: u16,
     retry_after: Option<Duration>,
     body: Bytes,
 }
 
-/// The body is read whole, also of a refusal: only then the connection can go on.
-pub async fn take(response: Response<Incoming>, bytes_max: usize) -> Result<Taken, Cause> {
+/// Reads the whole body, also of a refusal: only then the connection can carry the next request.
+pub async fn receive(response: Response<Incoming>, bytes_max: usize) -> Result<ReceivedAnswer, Cause> {
     let (head, mut body) = response.into_parts();
     let announced = body.size_hint().exact();
     let chunked = head.headers.contains_key(header::TRANSFER_ENCODING);
@@ -41,22 +41,22 @@ pub async fn take(response: Response<Incoming>, bytes_max: usize) -> Result<Take
     if announced.is_some_and(|length| length > bytes_max as u64) {
         return Err(too_long());
     }
-    let mut taken = BytesMut::with_capacity(announced.unwrap_or(0).min(RESERVED_BYTES_MAX) as usize);
+    let mut received = BytesMut::with_capacity(announced.unwrap_or(0).min(RESERVED_BYTES_MAX) as usize);
     while let Some(frame) = body.frame().await {
-        // Trailers say nothing to us.
+        // Trailers are ignored.
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        if data.len() > bytes_max - taken.len() {
+        if data.len() > bytes_max - received.len() {
             return Err(too_long());
         }
         // Copied: many small pieces would each keep a large buffer alive.
-        taken.extend_from_slice(&data);
+        received.extend_from_slice(&data);
     }
     let retry_after = wanted_wait(&head.headers);
-    Ok(Taken { status: head.status.as_u16(), retry_after, body: taken.freeze() })
+    Ok(ReceivedAnswer { status: head.status.as_u16(), retry_after, body: received.freeze() })
 }
 
-impl Taken {
-    pub fn judged(self) -> Result<Answer, Cause> {
+impl ReceivedAnswer {
+    pub fn into_result(self) -> Result<Answer, Cause> {
         if (200..300).contains(&self.status) {
             return Ok(Answer { status: self.status, body: self.body });
         }
@@ -73,39 +73,39 @@ fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-/// The server's word for what was wrong. Only a word: texts may quote documents.
+/// The server's one-word type of the error. Longer texts are not used: they may quote documents.
 fn kind(body: &[u8]) -> Option<Box<str>> {
     #[derive(Deserialize)]
-    struct Refused {
-        error: Named,
+    struct ErrorBody {
+        error: ErrorType,
     }
     #[derive(Deserialize)]
-    struct Named {
+    struct ErrorType {
         #[serde(rename = "type")]
         kind: String,
     }
-    let refused: Refused = serde_json::from_slice(body).ok()?;
+    let refused: ErrorBody = serde_json::from_slice(body).ok()?;
     let kind = refused.error.kind;
     let is_word = kind.len() <= KIND_BYTES_MAX && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     is_word.then(|| kind.into())
 }
 
-/// An exchange that came to no end.
+/// The cause of an exchange that did not complete.
 pub fn broken(error: hyper::Error) -> Cause {
-    if is_no_http(&error) { Cause::Malformed(error) } else { Cause::Lost(error) }
+    if is_protocol_error(&error) { Cause::Malformed(error) } else { Cause::Lost(error) }
 }
 
-/// Of bytes that nobody asked for hyper says this, and has no other sign of it.
-const UNASKED: &str = "received unexpected message from connection";
+/// hyper's text for bytes that arrive without a request; there is no other way to recognise that error.
+const UNEXPECTED: &str = "received unexpected message from connection";
 
-/// Whether the server has said what HTTP does not allow, there or at all. What ended the connection may stand behind what
-/// that meant for a request.
-pub fn is_no_http(error: &hyper::Error) -> bool {
-    let told: &(dyn Error + 'static) = error;
-    let mut chain = std::iter::successors(Some(told), |error| (**error).source());
+/// Whether the server has violated HTTP. The cause that ended the connection may be deeper in the chain than what it
+/// meant for a request.
+pub fn is_protocol_error(error: &hyper::Error) -> bool {
+    let outermost: &(dyn Error + 'static) = error;
+    let mut chain = std::iter::successors(Some(outermost), |error| (**error).source());
     chain.any(|error| match (error.downcast_ref::<hyper::Error>(), error.downcast_ref::<h2::Error>()) {
-        (Some(hyper), _) => hyper.is_parse() || hyper.to_string() == UNASKED,
-        // Found out here, not told by the server.
+        (Some(hyper), _) => hyper.is_parse() || hyper.to_string() == UNEXPECTED,
+        // Detected by this side, not reported by the server.
         (_, Some(two)) => two.is_library(),
         _ => false,
     })
@@ -131,15 +131,15 @@ mod tests {
 
     #[test]
     fn the_kind_of_a_refusal_is_one_word() {
-        let said = |text: &str| kind(text.as_bytes()).map(|kind| kind.to_string());
+        let kind_of = |text: &str| kind(text.as_bytes()).map(|kind| kind.to_string());
         assert_eq!(
-            said(r#"{"error":{"type":"mapper_parsing_exception","reason":"x"},"status":400}"#).unwrap(),
+            kind_of(r#"{"error":{"type":"mapper_parsing_exception","reason":"x"},"status":400}"#).unwrap(),
             "mapper_parsing_exception"
         );
         for text in
             ["", "Unauthorized", r#"{"error":"text"}"#, r#"{"error":{"type":"two words"}}"#, r#"{"error":{"type":7}}"#]
         {
-            assert_eq!(said(text), None, "{text}");
+            assert_eq!(kind_of(text), None, "{text}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The tasks of one connection: the one that drives it and those that the HTTP library starts for it. The socket is in one
-//! of them, so the connection is closed when the last has gone, and not before.
+//! The tasks of one connection: the one that drives it and those that the HTTP library starts for it. One of them owns
+//! the socket, so the connection is closed when the last task has ended, and not before.
 
 use std::{
     future::Future,
@@ -9,31 +9,31 @@ use std::{
 use hyper::rt::Executor;
 use tokio::{sync::watch, task::JoinSet};
 
-use crate::stream::SaysWhenDropped;
+use crate::stream::DropSignal;
 
-/// For whoever ends them.
+/// The handle with which the connection ends its tasks.
 pub struct Tasks {
-    running: Running,
+    running: TaskSet,
     gone: watch::Receiver<bool>,
 }
 
-/// For whoever starts them.
+/// The handle with which the connection and the HTTP library start tasks.
 #[derive(Clone)]
 pub struct Starter {
-    running: Running,
-    last: Arc<SaysWhenDropped>,
+    running: TaskSet,
+    last: Arc<DropSignal>,
 }
 
 #[derive(Clone, Default)]
-struct Running(Arc<Mutex<JoinSet<()>>>);
+struct TaskSet(Arc<Mutex<JoinSet<()>>>);
 
 pub fn tasks() -> (Starter, Tasks) {
-    let (last, gone) = SaysWhenDropped::new();
-    let running = Running::default();
+    let (last, gone) = DropSignal::new();
+    let running = TaskSet::default();
     (Starter { running: running.clone(), last: Arc::new(last) }, Tasks { running, gone })
 }
 
-impl Running {
+impl TaskSet {
     fn set(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,9 +44,9 @@ impl Tasks {
         self.running.set().abort_all();
     }
 
-    /// Waits until the last has gone.
+    /// Waits until the last task has ended.
     pub async fn gone(&self) {
-        // An error says the same.
+        // An error means the same.
         let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 }
@@ -55,7 +55,7 @@ impl Starter {
     pub fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
         let last = self.last.clone();
         let mut running = self.running.set();
-        // A body that has to wait is a task too: those that have ended are not kept.
+        // A request body that has to wait is a task too: remove those that have ended.
         while running.try_join_next().is_some() {}
         running.spawn(async move {
             let _last = last;

@@ -23,10 +23,10 @@ fn pl_141_id_version_roles_and_address_are_read_in_both_forms() {
         "c": node(&[], "[::1]:9202"),
     }));
     let found = found.unwrap();
-    let said: Vec<_> =
+    let published: Vec<_> =
         found.iter().map(|one| (one.id.as_str(), one.address.to_string(), one.host.as_deref())).collect();
     assert_eq!(
-        said,
+        published,
         [
             ("a", "10.0.0.7:9200".to_owned(), None),
             ("b", "10.0.0.8:9201".to_owned(), Some("search-2.example.com")),
@@ -55,7 +55,7 @@ fn pl_141_servers_that_only_manage_are_left_out() {
 }
 
 #[test]
-fn pl_141_what_cannot_be_dialled_is_left_out() {
+fn pl_141_servers_that_cannot_be_dialled_are_left_out() {
     let nodes = json!({
         "good": node(&["data"], "10.0.0.1:9200"),
         "twin": node(&["data"], "10.0.0.1:9200"),
@@ -73,13 +73,13 @@ fn pl_141_what_cannot_be_dialled_is_left_out() {
 }
 
 #[test]
-fn pl_141_a_name_that_is_none_is_not_taken_over() {
+fn pl_141_an_invalid_host_name_is_ignored() {
     let found = members(&json!({"a": node(&[], "evil\r\nhost/10.0.0.1:9200"), "b": node(&[], "/10.0.0.2:9200")}));
     assert!(found.unwrap().iter().all(|member| member.host.is_none()));
 }
 
 #[test]
-fn pl_141_what_is_no_list_of_nodes_is_an_error_that_quotes_nothing() {
+fn pl_141_a_malformed_list_is_an_error_that_quotes_nothing() {
     for text in
         ["", "{}", "[]", "secret", r#"{"nodes": []}"#, r#"{"nodes": {"a": "secret"}}"#, "{\"nodes\": {\"a\": {}"]
     {
@@ -118,7 +118,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What is true of whatever was taken.
+/// Checks the properties that every accepted list has.
 fn check(members: &[Member]) {
     assert!(!members.is_empty() && members.len() <= MEMBERS_MAX);
     let addresses: BTreeSet<_> = members.iter().map(|member| member.address).collect();
@@ -135,22 +135,22 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pl_141_any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+    fn pl_141_any_bytes_are_accepted_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         if let Ok(members) = read(&bytes) {
             check(&members);
         }
     }
 
     #[test]
-    fn pl_141_any_nodes_are_taken_or_refused(nodes in prop::collection::btree_map(".{0,8}", any_json(), 0..6)) {
+    fn pl_141_any_nodes_are_accepted_or_refused(nodes in prop::collection::btree_map(".{0,8}", any_json(), 0..6)) {
         if let Ok(found) = members(&nodes.into_iter().collect()) {
             check(&found);
         }
     }
 
-    /// A good answer with a few bytes changed, or cut off.
+    /// A valid answer with a few bytes changed, or cut off.
     #[test]
-    fn pl_141_damaged_answers_are_taken_or_refused(
+    fn pl_141_damaged_answers_are_accepted_or_refused(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         end in any::<prop::sample::Index>(),
     ) {

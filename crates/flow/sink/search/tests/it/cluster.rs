@@ -1,14 +1,14 @@
-//! Several servers through the pool: who is found, who is kept, and who is asked again.
+//! Several servers through the pool: which ones are discovered, which ones are kept, and where requests are retried.
 
 use std::time::Duration;
 
-use honeyflow_pool::{Executed, Kind, ServerId, ServerState, Settings, settings::Translate};
+use honeyflow_pool::{Execution, Kind, ServerId, ServerState, Settings, settings::Translate};
 use honeyflow_sink_search::{Bulk, Cause, Config, Request};
 use serde_json::json;
 
 use crate::{
     PATIENCE, client, config, eventually, plain, ready,
-    scripted::{Act, Heard, Scripted, answer, ok},
+    scripted::{Act, ReceivedRequest, ScriptedServers, answer, ok},
     states,
 };
 
@@ -27,18 +27,18 @@ fn described(nodes: Nodes) -> String {
     json!({"nodes": nodes.iter().map(node).collect::<serde_json::Map<_, _>>()}).to_string()
 }
 
-fn names(nodes: Nodes) -> impl Fn(&Heard) -> Vec<Act> + Send + Sync + Clone + 'static {
+fn names(nodes: Nodes) -> impl Fn(&ReceivedRequest) -> Vec<Act> + Send + Sync + Clone + 'static {
     let described = described(nodes);
-    move |heard| if heard.target == "/_nodes/http" { ok(&described) } else { ok("{}") }
+    move |received| if received.target == "/_nodes/http" { ok(&described) } else { ok("{}") }
 }
 
-fn rounds(servers: &Scripted, at: &[&str]) -> usize {
-    at.iter().map(|at| servers.heard(at).iter().filter(|heard| heard.target == "/_nodes/http").count()).sum()
+fn rounds(servers: &ScriptedServers, at: &[&str]) -> usize {
+    at.iter().map(|at| servers.received(at).iter().filter(|received| received.target == "/_nodes/http").count()).sum()
 }
 
 #[tokio::test]
 async fn pl_141_sniffing_finds_the_others_and_leaves_managers_out() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let cluster: Nodes =
         &[("a", "data", A), ("b", "ingest", "search-b/10.0.0.2:9200"), ("c", "data", C), ("m", "cluster_manager", D)];
     for at in [A, B, C, D] {
@@ -53,8 +53,8 @@ async fn pl_141_sniffing_finds_the_others_and_leaves_managers_out() {
     assert_eq!(members.len(), 3);
     assert_eq!((members[1].host.as_deref(), members[1].version.as_str()), (Some("search-b"), "2.19.6"));
     assert_eq!(client.pool().status().discovery_error, None);
-    // Whoever publishes a name is called by it: its certificate may bear nothing else.
-    let host = |at: &str| servers.heard(at).pop().map(|heard| heard.head.contains("host: search-b:9200"));
+    // A server that publishes a name is addressed by it: its certificate may contain nothing else.
+    let host = |at: &str| servers.received(at).pop().map(|received| received.head.contains("host: search-b:9200"));
     let by_name = Request::get("/");
     let server = client.pool().status().servers.into_iter().find(|one| one.server.id.as_str() == "b").unwrap().server;
     let by = tokio::time::Instant::now() + PATIENCE;
@@ -64,7 +64,7 @@ async fn pl_141_sniffing_finds_the_others_and_leaves_managers_out() {
 
 #[tokio::test]
 async fn pl_141_one_server_is_not_sniffed_unless_asked() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     servers.serve(A, names(&[("a", "data", A), ("b", "data", B)]));
     servers.serve(B, names(&[("a", "data", A), ("b", "data", B)]));
     let alone = client(&servers, config(&[A]), plain());
@@ -78,22 +78,23 @@ async fn pl_141_one_server_is_not_sniffed_unless_asked() {
 
 #[tokio::test]
 async fn pl_141_if_no_sniffed_address_can_be_reached_the_seeds_stay_and_status_says_why() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let inside: Nodes = &[("a", "data", "172.17.0.2:9200"), ("b", "data", "172.17.0.3:9200")];
     servers.serve(A, names(inside));
     servers.serve(B, names(inside));
     let client = client(&servers, config(&[A, B]), plain());
     ready(&client, 4).await;
-    eventually("it is said", || client.pool().status().discovery_error.is_some()).await;
-    let said = client.pool().status().discovery_error.unwrap();
-    for part in ["10.0.0.", "named 2 servers of which none can be reached", "172.17.0.", "refused", "turn sniffing off"]
+    eventually("the error is in the status", || client.pool().status().discovery_error.is_some()).await;
+    let message = client.pool().status().discovery_error.unwrap();
+    for part in
+        ["10.0.0.", "published 2 servers of which none can be reached", "172.17.0.", "refused", "turn sniffing off"]
     {
-        assert!(said.contains(part), "{part} in {said}");
+        assert!(message.contains(part), "{part} in {message}");
     }
     let up = |id: &str| (id.to_owned(), ServerState::Up);
     assert_eq!(states(&client), [up(A), up(B)]);
     assert_eq!(client.send(&Request::get("/"), PATIENCE).await.unwrap().status, 200);
-    // Once one of them can be reached, they are believed.
+    // Once one of them can be reached, the published addresses are used.
     servers.serve("172.17.0.3:9200", names(inside));
     client.pool().control().refresh();
     eventually("they are taken", || client.pool().status().servers.iter().any(|one| one.server.id.as_str() == "b"))
@@ -103,7 +104,7 @@ async fn pl_141_if_no_sniffed_address_can_be_reached_the_seeds_stay_and_status_s
 
 #[tokio::test]
 async fn pl_141_addresses_are_translated_before_they_are_tried() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let inside: Nodes = &[("a", "data", "172.17.0.2:9200"), ("b", "data", "172.17.0.3:9200")];
     servers.serve(C, names(inside));
     servers.serve(D, names(inside));
@@ -119,7 +120,7 @@ async fn pl_141_addresses_are_translated_before_they_are_tried() {
 
 #[tokio::test]
 async fn pl_141_a_description_that_cannot_be_read_changes_nothing() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let good = names(&[("a", "data", A), ("b", "data", B)]);
     servers.serve(A, good.clone());
     servers.serve(B, good);
@@ -135,7 +136,7 @@ async fn pl_141_a_description_that_cannot_be_read_changes_nothing() {
         let answering = answer("200 OK", &nonsense);
         for at in [A, B] {
             let answering = answering.clone();
-            servers.serve(at, move |heard| match heard.target.as_str() {
+            servers.serve(at, move |received| match received.target.as_str() {
                 "/_nodes/http" => vec![Act::Send(answering.clone())],
                 _ => ok("{}"),
             });
@@ -149,11 +150,11 @@ async fn pl_141_a_description_that_cannot_be_read_changes_nothing() {
 
 /// PL-86
 #[tokio::test]
-async fn pl_142_a_request_that_was_lost_goes_elsewhere_only_if_twice_is_as_good_as_once() {
-    let servers = Scripted::default();
+async fn pl_142_a_lost_request_is_retried_elsewhere_only_if_it_is_idempotent() {
+    let servers = ScriptedServers::default();
     servers.serve(A, |_| vec![Act::Close]);
     servers.serve(B, |_| ok("{}"));
-    // Enough of them: each request costs the first server one.
+    // Enough connections: each request closes one to the first server.
     let settings = Settings { retry_budget: 100, connections_per_server: Some(4), ..plain() };
     let client = client(&servers, Config { sniff: Some(false), ..config(&[A, B]) }, settings);
     ready(&client, 8).await;
@@ -166,14 +167,14 @@ async fn pl_142_a_request_that_was_lost_goes_elsewhere_only_if_twice_is_as_good_
     assert_eq!(send(&Request::get("/")).await.unwrap().status, 200);
     assert_eq!(send(&Request::bulk(bulk)).await.unwrap().status, 200);
     let error = send(&Request::post("/books/_doc", "{}")).await.unwrap_err();
-    assert_eq!((error.executed, error.transient()), (Executed::Unknown, false), "{error}");
+    assert_eq!((error.executed, error.transient()), (Execution::Unknown, false), "{error}");
     assert!(error.to_string().starts_with(A), "{error}");
-    let reached = |at: &str| servers.heard(at).into_iter().map(|heard| heard.target).collect::<Vec<_>>();
+    let reached = |at: &str| servers.received(at).into_iter().map(|received| received.target).collect::<Vec<_>>();
     assert_eq!(reached(A), ["/", "/_bulk", "/books/_doc"]);
     assert_eq!(reached(B), ["/", "/_bulk"]);
 }
 
-fn throttled(header: &'static str) -> impl Fn(&Heard) -> Vec<Act> + Send + Sync + 'static {
+fn throttled(header: &'static str) -> impl Fn(&ReceivedRequest) -> Vec<Act> + Send + Sync + 'static {
     move |_| {
         let head = format!("HTTP/1.1 429 Too Many Requests\r\n{header}content-length: 2\r\n\r\n{{}}");
         vec![Act::Send(head.into_bytes())]
@@ -181,33 +182,33 @@ fn throttled(header: &'static str) -> impl Fn(&Heard) -> Vec<Act> + Send + Sync 
 }
 
 #[tokio::test]
-async fn pl_142_a_throttling_server_is_left_alone_and_another_is_asked() {
-    let servers = Scripted::default();
+async fn pl_142_a_throttling_server_gets_few_requests_and_another_is_used() {
+    let servers = ScriptedServers::default();
     servers.serve(A, throttled(""));
     servers.serve(B, |_| ok("{}"));
     servers.serve(C, |_| ok("{}"));
     let settings = Settings { retry_budget: 100, ..plain() };
     let client = client(&servers, Config { sniff: Some(false), ..config(&[A, B, C]) }, settings);
     ready(&client, 6).await;
-    // Not idempotent: a throttled request was not executed, so it may go elsewhere all the same.
+    // Although it is not idempotent, it may be retried elsewhere: a throttled request was not executed.
     let write = Request::post("/books/_doc", "{}");
     for _ in 0..40 {
         assert_eq!(client.send(&write, PATIENCE).await.unwrap().status, 200);
     }
-    let asked = servers.heard(A).len();
+    let asked = servers.received(A).len();
     assert!((1..=10).contains(&asked), "{asked}");
     assert_eq!(states(&client)[0], (A.to_owned(), ServerState::Suspect));
 }
 
 #[tokio::test]
-async fn pl_142_who_is_throttled_everywhere_knows_when_to_come_again() {
+async fn pl_142_a_request_throttled_everywhere_says_when_to_retry() {
     for (header, expected) in [
         ("retry-after: 7\r\n", 7),
         ("date: Sun, 09 Sep 2001 01:46:55 GMT\r\nretry-after: Sun, 09 Sep 2001 01:47:04 GMT\r\n", 9),
         ("retry-after: soon\r\n", 1),
         ("", 1),
     ] {
-        let servers = Scripted::default();
+        let servers = ScriptedServers::default();
         servers.serve(A, throttled(header));
         let client = client(&servers, config(&[A]), plain());
         ready(&client, 2).await;
@@ -232,9 +233,9 @@ async fn pl_142_gateway_errors_count_for_health_and_wrong_requests_do_not() {
         ("409 Conflict", false),
         ("413 Payload Too Large", false),
     ] {
-        let servers = Scripted::default();
+        let servers = ScriptedServers::default();
         servers.serve(A, move |_| vec![Act::Send(answer(status, "{}"))]);
-        // Where half of the servers are ill, none of them is held to be.
+        // If half of the servers fail, the pool suspects none of them.
         servers.serve(B, |_| ok("{}"));
         servers.serve(C, |_| ok("{}"));
         let client = client(&servers, Config { sniff: Some(false), ..config(&[A, B, C]) }, plain());

@@ -1,4 +1,4 @@
-//! PL-143: the suite that every connector of a pool passes, on HTTP/1.1 with exclusive connections and on HTTP/2 with shared
+//! PL-143: the conformance suite of pool connectors, on HTTP/1.1 with exclusive connections and on HTTP/2 with shared
 //! ones. The servers are hyper's, over streams in memory.
 
 use std::{
@@ -24,12 +24,12 @@ use tokio::{io::DuplexStream, sync::watch};
 
 const STREAMS: u32 = 16;
 
-/// Servers by address; a dial to one that is stopped, or to any other, is refused.
+/// Servers by address. A dial to a stopped server, or to any other address, is refused.
 #[derive(Clone)]
 pub struct Cluster {
     hosts: Arc<BTreeMap<SocketAddr, Host>>,
-    /// What each of them says when it is asked who is there.
-    told: watch::Sender<String>,
+    /// The list of servers that each of them sends.
+    listing: watch::Sender<String>,
     two: bool,
 }
 
@@ -48,13 +48,13 @@ fn address(at: usize) -> SocketAddr {
 impl Cluster {
     fn new(servers: usize, two: bool) -> Cluster {
         let hosts = (0..servers).map(|at| (address(at), Host::default()));
-        Cluster { hosts: Arc::new(hosts.collect()), told: watch::Sender::default(), two }
+        Cluster { hosts: Arc::new(hosts.collect()), listing: watch::Sender::default(), two }
     }
 
     fn tell(&self, cluster: &[usize]) {
         let node = |at: &usize| (format!("node-{at}"), json!({"http": {"publish_address": address(*at).to_string()}}));
         let nodes: serde_json::Map<_, _> = cluster.iter().map(node).collect();
-        self.told.send_replace(json!({ "nodes": nodes }).to_string());
+        self.listing.send_replace(json!({ "nodes": nodes }).to_string());
     }
 
     fn config(&self) -> Config {
@@ -69,7 +69,7 @@ impl Cluster {
 
 async fn answer(
     request: http::Request<Incoming>,
-    told: watch::Receiver<String>,
+    listing: watch::Receiver<String>,
     mut silent: watch::Receiver<bool>,
 ) -> io::Result<Response<Full<Bytes>>> {
     let _ = silent.wait_for(|silent| !silent).await;
@@ -77,14 +77,14 @@ async fn answer(
     match request.uri().path() {
         "/hang" => std::future::pending().await,
         "/refuse" => *response.status_mut() = StatusCode::NOT_FOUND,
-        "/_nodes/http" => *response.body_mut() = Full::new(told.borrow().clone().into()),
+        "/_nodes/http" => *response.body_mut() = Full::new(listing.borrow().clone().into()),
         _ => {}
     }
     Ok(response)
 }
 
-async fn serve(stream: DuplexStream, two: bool, told: watch::Receiver<String>, silent: watch::Receiver<bool>) {
-    let service = service_fn(move |request| answer(request, told.clone(), silent.clone()));
+async fn serve(stream: DuplexStream, two: bool, listing: watch::Receiver<String>, silent: watch::Receiver<bool>) {
+    let service = service_fn(move |request| answer(request, listing.clone(), silent.clone()));
     let io = TokioIo::new(stream);
     if two {
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -104,12 +104,12 @@ impl Dial for Cluster {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let (near, far) = tokio::io::duplex(64 * 1024);
-        let (told, silent) = (self.told.subscribe(), host.silent.subscribe());
+        let (listing, silent) = (self.listing.subscribe(), host.silent.subscribe());
         host.accepted.fetch_add(1, Ordering::SeqCst);
         open.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             tokio::select! {
-                () = serve(far, two, told, silent) => {}
+                () = serve(far, two, listing, silent) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
             open.fetch_sub(1, Ordering::SeqCst);
@@ -184,13 +184,13 @@ macro_rules! rig {
     };
 }
 
-rig!(One, false);
-rig!(Two, true);
+rig!(Http1Rig, false);
+rig!(Http2Rig, true);
 
 mod one {
-    honeyflow_pool::conformance!(super::One);
+    honeyflow_pool::conformance!(super::Http1Rig);
 }
 
 mod two {
-    honeyflow_pool::conformance!(super::Two);
+    honeyflow_pool::conformance!(super::Http2Rig);
 }

@@ -1,4 +1,4 @@
-//! One connection: one request at a time, answers read to their end, and nothing after an answer that was not.
+//! One connection: one request at a time, answers read to their end, and no request after an incomplete answer.
 
 use std::{
     sync::{
@@ -13,8 +13,8 @@ use honeyflow_sink_search::{Cause, Config, Login, Request, Search, Secret};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    LIMITS, PATIENCE, client, config, connect, connect_within, eventually, plain, ready, said,
-    scripted::{Act, Heard, Scripted, WELL, answer, ok},
+    LIMITS, PATIENCE, client, config, connect, connect_within, error_chain, eventually, plain, ready,
+    scripted::{Act, ReceivedRequest, ScriptedServers, WELL, answer, ok},
     within,
 };
 
@@ -25,38 +25,38 @@ fn get(path: &str) -> Request {
 }
 
 #[tokio::test]
-async fn pl_140_a_request_goes_out_whole_and_its_answer_comes_back() {
-    let servers = Scripted::default();
+async fn pl_140_a_request_is_sent_and_its_answer_returned() {
+    let servers = ScriptedServers::default();
     servers.serve(AT, |_| ok(r#"{"took":1}"#));
     let connection = connect(&servers, config(&[AT])).await.unwrap();
     let answer = connection.send(&Request::read("/books/_search?size=1", r#"{"query":{}}"#)).await.unwrap();
     assert_eq!((answer.status, &answer.body[..]), (200, &br#"{"took":1}"#[..]));
-    let heard = servers.heard(AT).pop().unwrap();
-    assert_eq!(heard.target, "/books/_search?size=1");
-    assert_eq!(heard.body, br#"{"query":{}}"#);
+    let received = servers.received(AT).pop().unwrap();
+    assert_eq!(received.target, "/books/_search?size=1");
+    assert_eq!(received.body, br#"{"query":{}}"#);
     for line in ["host: 10.0.0.1:9200", "content-type: application/json", "accept: application/json"] {
-        assert!(heard.head.lines().any(|one| one == line), "{line} in {}", heard.head);
+        assert!(received.head.lines().any(|one| one == line), "{line} in {}", received.head);
     }
     assert_eq!(connection.streams(), 1);
 }
 
-/// Its certificate bears that name, and a gateway goes by it.
+/// The server's certificate contains that name, and a gateway routes by it.
 #[tokio::test]
-async fn a_server_that_was_named_is_called_by_its_name() {
-    let servers = Scripted::default();
+async fn a_server_configured_by_name_is_addressed_by_that_name() {
+    let servers = ScriptedServers::default();
     servers.serve("127.0.0.1:9200", |_| ok("{}"));
     let search = Search::dialling(config(&["localhost:9200"]), servers.clone());
     let connection = search.connect(&Server::at(([127, 0, 0, 1], 9200).into()), LIMITS).await.unwrap();
     connection.send(&get("/")).await.unwrap();
-    let heard = servers.heard("127.0.0.1:9200").pop().unwrap();
-    assert!(heard.head.lines().any(|line| line == "host: localhost:9200"), "{}", heard.head);
+    let received = servers.received("127.0.0.1:9200").pop().unwrap();
+    assert!(received.head.lines().any(|line| line == "host: localhost:9200"), "{}", received.head);
 }
 
 #[tokio::test]
-async fn everything_is_asked_beneath_the_prefix() {
-    let servers = Scripted::default();
-    servers.serve_all(AT, |heard| {
-        assert!(heard.target.starts_with("/es/_"), "{}", heard.target);
+async fn every_path_has_the_prefix() {
+    let servers = ScriptedServers::default();
+    servers.serve_all(AT, |received| {
+        assert!(received.target.starts_with("/es/_"), "{}", received.target);
         ok(WELL)
     });
     let connection = connect(&servers, Config { prefix: "/es".to_owned(), ..config(&[AT]) }).await.unwrap();
@@ -65,9 +65,9 @@ async fn everything_is_asked_beneath_the_prefix() {
 
 #[tokio::test]
 async fn pl_140_a_connection_carries_one_request_at_a_time() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let (go, wait) = watch::channel(false);
-    servers.serve(AT, move |heard| match heard.target.as_str() {
+    servers.serve(AT, move |received| match received.target.as_str() {
         "/first" => vec![Act::Wait(wait.clone()), Act::Send(answer("200 OK", "1"))],
         _ => ok("2"),
     });
@@ -75,10 +75,10 @@ async fn pl_140_a_connection_carries_one_request_at_a_time() {
     let (first, second) = (get("/first"), get("/second"));
     let both = async { tokio::join!(connection.send(&first), connection.send(&second)) };
     let release = async {
-        eventually("the first is there", || servers.heard(AT).len() == 1).await;
+        eventually("the first is there", || servers.received(AT).len() == 1).await;
         // The second had every chance to overtake it.
         tokio::task::yield_now().await;
-        assert_eq!(servers.heard(AT).len(), 1);
+        assert_eq!(servers.received(AT).len(), 1);
         go.send_replace(true);
     };
     let ((one, two), ()) = tokio::join!(both, release);
@@ -87,8 +87,8 @@ async fn pl_140_a_connection_carries_one_request_at_a_time() {
 }
 
 #[tokio::test]
-async fn pl_140_the_pools_connections_are_all_there_are() {
-    let servers = Scripted::default();
+async fn pl_140_there_are_no_connections_beside_those_of_the_pool() {
+    let servers = ScriptedServers::default();
     let (go, wait) = watch::channel(false);
     servers.serve(AT, move |_| vec![Act::Wait(wait.clone()), Act::Send(answer("200 OK", "{}"))]);
     let client = client(&servers, config(&[AT]), plain());
@@ -99,9 +99,9 @@ async fn pl_140_the_pools_connections_are_all_there_are() {
             tokio::spawn(async move { client.send(&get("/"), PATIENCE).await.map(|answer| answer.status) })
         })
         .collect();
-    eventually("both are busy", || servers.heard(AT).len() == 2).await;
+    eventually("both are busy", || servers.received(AT).len() == 2).await;
     eventually("the others wait", || client.pool().status().waiting.iter().sum::<usize>() == 6).await;
-    assert_eq!((servers.heard(AT).len(), servers.dialled(AT)), (2, 2));
+    assert_eq!((servers.received(AT).len(), servers.dialled(AT)), (2, 2));
     go.send_replace(true);
     for request in requests {
         assert_eq!(within("answered", request).await.unwrap().unwrap(), 200);
@@ -109,13 +109,13 @@ async fn pl_140_the_pools_connections_are_all_there_are() {
     assert_eq!(servers.dialled(AT), 2);
 }
 
-/// A caller that goes away in the middle of its answer.
+/// A caller goes away in the middle of its answer.
 #[tokio::test]
 async fn pl_140_a_body_not_read_to_its_end_closes_the_connection() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let (go, wait) = watch::channel(false);
     let whole = answer("200 OK", "the tail of an answer");
-    servers.serve(AT, move |heard| match heard.target.as_str() {
+    servers.serve(AT, move |received| match received.target.as_str() {
         "/cut" => {
             let (early, late) = whole.split_at(whole.len() - 4);
             vec![Act::Send(early.to_vec()), Act::Wait(wait.clone()), Act::Send(late.to_vec())]
@@ -126,10 +126,10 @@ async fn pl_140_a_body_not_read_to_its_end_closes_the_connection() {
     ready(&client, 2).await;
     let leaving = client.clone();
     let request = tokio::spawn(async move { leaving.send(&get("/cut"), PATIENCE).await });
-    eventually("it is under way", || servers.heard(AT).len() == 1).await;
+    eventually("it is under way", || servers.received(AT).len() == 1).await;
     request.abort();
     assert!(request.await.unwrap_err().is_cancelled());
-    // The server is told by the end of the stream; it speaks again only now.
+    // The server sees the end of the stream; it sends the rest only now.
     go.send_replace(true);
     eventually("replaced", || servers.dialled(AT) == 3 && servers.open(AT) == 2).await;
     for at in 0..8 {
@@ -140,8 +140,8 @@ async fn pl_140_a_body_not_read_to_its_end_closes_the_connection() {
 
 #[tokio::test]
 async fn pl_140_an_answer_that_is_too_long_is_not_read_and_closes_the_connection() {
-    let servers = Scripted::default();
-    servers.serve(AT, |heard| match heard.target.as_str() {
+    let servers = ScriptedServers::default();
+    servers.serve(AT, |received| match received.target.as_str() {
         "/announced" => vec![Act::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n".to_vec()), Act::Freeze],
         "/chunks" => {
             let chunk = format!("1f4\r\n{}\r\n", "x".repeat(500));
@@ -166,7 +166,7 @@ async fn pl_140_an_answer_that_is_too_long_is_not_read_and_closes_the_connection
 
 #[tokio::test]
 async fn pl_140_a_server_that_says_it_closes_gets_no_further_request() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let goodbye = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: Close\r\n\r\n{}".to_vec();
     servers.serve(AT, move |_| vec![Act::Send(goodbye.clone()), Act::Freeze]);
     let connection = connect(&servers, config(&[AT])).await.unwrap();
@@ -175,11 +175,11 @@ async fn pl_140_a_server_that_says_it_closes_gets_no_further_request() {
 }
 
 #[tokio::test]
-async fn pl_140_an_idle_connection_that_ends_is_seen_to_end() {
-    let servers = Scripted::default();
-    servers.serve(AT, |heard| match heard.target.as_str() {
+async fn pl_140_the_end_of_an_idle_connection_is_noticed() {
+    let servers = ScriptedServers::default();
+    servers.serve(AT, |received| match received.target.as_str() {
         "/bye" => vec![Act::Send(answer("200 OK", "{}")), Act::Close],
-        _ => vec![Act::Send(answer("200 OK", "{}")), Act::Send(answer("200 OK", "nobody asked"))],
+        _ => vec![Act::Send(answer("200 OK", "{}")), Act::Send(answer("200 OK", "unexpected"))],
     });
     for path in ["/bye", "/twice"] {
         let connection = connect(&servers, config(&[AT])).await.unwrap();
@@ -191,8 +191,8 @@ async fn pl_140_an_idle_connection_that_ends_is_seen_to_end() {
 
 #[tokio::test]
 async fn pl_140_a_body_that_comes_too_slowly_costs_its_connection_and_no_other() {
-    let servers = Scripted::default();
-    servers.serve(AT, |heard| match heard.target.as_str() {
+    let servers = ScriptedServers::default();
+    servers.serve(AT, |received| match received.target.as_str() {
         "/slow" => vec![Act::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nso far".to_vec()), Act::Freeze],
         _ => ok("{}"),
     });
@@ -207,35 +207,35 @@ async fn pl_140_a_body_that_comes_too_slowly_costs_its_connection_and_no_other()
 
 /// PL-87
 #[tokio::test]
-async fn pl_140_a_server_that_takes_nothing_is_given_up() {
-    let servers = Scripted::default();
+async fn pl_140_a_connection_to_a_server_that_accepts_no_data_fails() {
+    let servers = ScriptedServers::default();
     servers.serve_all(AT, |_| vec![Act::Send(answer("200 OK", WELL)), Act::Deafen]);
     let limits = Limits { write: Duration::from_millis(30), ..LIMITS };
     let connection = connect_within(&servers, config(&[AT]), limits).await.unwrap();
     let long = Request::post("/books/_doc", vec![b'x'; 1 << 20]);
     let error = within("given up", connection.send(&long)).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Lost(_)), "{error}");
-    assert!(said(&error).ends_with("it took no byte for 30ms"), "{}", said(&error));
+    assert!(error_chain(&error).ends_with("it accepted no data for 30ms"), "{}", error_chain(&error));
     assert!(connection.broken());
 }
 
 /// PL-164
 #[tokio::test]
-async fn pl_140_a_server_that_accepts_and_says_nothing_is_not_connected_to() {
-    let servers = Scripted::default();
+async fn pl_140_connecting_to_a_server_that_never_answers_fails() {
+    let servers = ScriptedServers::default();
     servers.serve_all(AT, |_| vec![Act::Freeze]);
     let limits = Limits { ready: Duration::from_millis(30), ..LIMITS };
     let error = connect_within(&servers, config(&[AT]), limits).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Silent { .. }), "{error}");
-    assert_eq!(error.to_string(), "10.0.0.1:9200 did not answer whether it is well within 30ms");
+    assert_eq!(error.to_string(), "10.0.0.1:9200 did not answer the health check within 30ms");
     eventually("the stream is closed", || servers.open(AT) == 0).await;
 }
 
 #[tokio::test]
-async fn a_login_goes_with_every_request_and_its_secret_is_fetched_anew() {
-    let servers = Scripted::default();
-    servers.serve_all(AT, |heard: &Heard| {
-        let known = heard.head.contains("authorization: Basic dTpzZWNyZXQtMg==");
+async fn every_request_has_the_login_and_every_connection_reads_its_secret() {
+    let servers = ScriptedServers::default();
+    servers.serve_all(AT, |received: &ReceivedRequest| {
+        let known = received.head.contains("authorization: Basic dTpzZWNyZXQtMg==");
         if known { ok(WELL) } else { vec![Act::Send(answer("401 Unauthorized", "Unauthorized"))] }
     });
     let fetched = Arc::new(AtomicUsize::new(0));
@@ -245,11 +245,14 @@ async fn a_login_goes_with_every_request_and_its_secret_is_fetched_anew() {
     let error = connect(&servers, config.clone()).await.unwrap_err();
     assert_eq!(error.to_string(), "10.0.0.1:9200 answered 401: check user and password");
     let client = client(&servers, config, honeyflow_pool::Settings { connections_per_server: Some(1), ..plain() });
-    eventually("it is said", || client.pool().status().servers.iter().any(|one| one.last_error.is_some())).await;
+    eventually("the error is in the status", || {
+        client.pool().status().servers.iter().any(|one| one.last_error.is_some())
+    })
+    .await;
     let status = client.pool().status();
-    let said = status.servers[0].last_error.clone().unwrap();
-    assert!(said.contains("401") && !said.contains("secret"), "{said}");
-    // The second try comes with what the secret is by then.
+    let message = status.servers[0].last_error.clone().unwrap();
+    assert!(message.contains("401") && !message.contains("secret"), "{message}");
+    // The second attempt uses the secret of that moment.
     ready(&client, 1).await;
     assert_eq!(fetched.load(Ordering::SeqCst), 3);
     assert_eq!(client.send(&get("/"), PATIENCE).await.unwrap().status, 200);
@@ -257,37 +260,37 @@ async fn a_login_goes_with_every_request_and_its_secret_is_fetched_anew() {
 
 /// PL-61
 #[tokio::test]
-async fn the_connectors_keys_count_for_connections_opened_from_then_on() {
-    let servers = Scripted::default();
-    servers.serve_all(AT, |heard| match heard.target.as_str() {
+async fn the_connectors_keys_apply_to_connections_opened_from_then_on() {
+    let servers = ScriptedServers::default();
+    servers.serve_all(AT, |received| match received.target.as_str() {
         "/long" => ok(&"x".repeat(2000)),
         _ => ok(WELL),
     });
-    let told = |keys: &str| {
+    let section = |keys: &str| {
         let text = format!("[search]\nservers = [\"{AT}\"]\ndiscovery = false\n[search.http]\n{keys}");
         Section::from_toml(&text, "search").unwrap()
     };
     let search = Search::dialling(config(&[AT]), servers.clone());
     let to = Server::at(AT.parse().unwrap());
     let long = get("/long");
-    search.configure(&told("answer-bytes-max = 1024").settings().unwrap().connector).unwrap();
+    search.configure(&section("answer-bytes-max = 1024").settings().unwrap().connector).unwrap();
     let before = search.connect(&to, LIMITS).await.unwrap();
-    // What is refused changes nothing.
-    let refused = search.configure(&told("answer-bytes-max = 1").settings().unwrap().connector);
+    // A refused configuration changes nothing.
+    let refused = search.configure(&section("answer-bytes-max = 1").settings().unwrap().connector);
     assert!(refused.unwrap_err().to_string().contains("http.answer-bytes-max"));
     let between = search.connect(&to, LIMITS).await.unwrap();
-    search.configure(&told("").settings().unwrap().connector).unwrap();
+    search.configure(&section("").settings().unwrap().connector).unwrap();
     let after = search.connect(&to, LIMITS).await.unwrap();
     assert!(matches!(before.send(&long).await.unwrap_err().cause, Cause::TooLong { bytes_max: 1024 }));
     assert!(matches!(between.send(&long).await.unwrap_err().cause, Cause::TooLong { bytes_max: 1024 }));
     assert_eq!(after.send(&long).await.unwrap().body.len(), 2000);
-    // A pool does not begin with what its connector refuses.
-    assert!(Pool::start(search, told("verson = 1")).is_err());
+    // A pool does not start with settings that its connector refuses.
+    assert!(Pool::start(search, section("verson = 1")).is_err());
 }
 
 #[tokio::test]
 async fn a_connection_whose_login_is_refused_later_is_not_used_again() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     servers.serve(AT, |_| vec![Act::Send(answer("401 Unauthorized", "Unauthorized"))]);
     let connection = connect(&servers, config(&[AT])).await.unwrap();
     assert_eq!(connection.send(&get("/")).await.unwrap_err().status(), Some(401));
@@ -297,7 +300,7 @@ async fn a_connection_whose_login_is_refused_later_is_not_used_again() {
 
 #[tokio::test]
 async fn pl_142_a_probe_asks_for_the_servers_own_health() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     for (status, alive) in [
         ("200 OK", true),
         ("403 Forbidden", true),
@@ -312,15 +315,15 @@ async fn pl_142_a_probe_asks_for_the_servers_own_health() {
     ] {
         servers.serve(AT, |_| ok("{}"));
         let connection = connect(&servers, config(&[AT])).await.unwrap();
-        servers.serve_all(AT, move |heard| {
-            assert_eq!(heard.target, "/_cluster/health?local=true");
+        servers.serve_all(AT, move |received| {
+            assert_eq!(received.target, "/_cluster/health?local=true");
             vec![Act::Send(answer(status, "{}"))]
         });
         assert_eq!(connection.probe(Instant::now() + PATIENCE).await, alive, "{status}");
         let opened = connect(&servers, config(&[AT])).await;
         assert_eq!(opened.is_ok(), alive, "{status}");
         if let Err(error) = opened {
-            assert!(said(&error).contains(&status[..3]), "{error}");
+            assert!(error_chain(&error).contains(&status[..3]), "{error}");
         }
     }
     servers.serve(AT, |_| ok("{}"));

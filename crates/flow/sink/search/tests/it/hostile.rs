@@ -1,23 +1,23 @@
-//! Answers that are cut, damaged, endless or no HTTP at all: a typed error that names the server, the connection lost,
-//! and nothing else.
+//! Answers that are cut, damaged, endless or not HTTP at all: the request gets a typed error that names the server, the
+//! connection is lost, and nothing else happens.
 
-use honeyflow_pool::{Connection, Connector, Executed};
+use honeyflow_pool::{Connection, Connector, Execution};
 use honeyflow_sink_search::{Cause, Config, Request, Search};
 
 use crate::{
-    config, connect, said,
-    scripted::{Act, Scripted, WELL, answer, ok},
+    config, connect, error_chain,
+    scripted::{Act, ScriptedServers, WELL, answer, ok},
     within,
 };
 
 const AT: &str = "10.0.0.1:9200";
 
-/// Speaks well until it is asked for `/`.
-async fn spoken_to(
+/// Connects to a healthy server that answers `/` with these bytes.
+async fn answered_with(
     bytes: Vec<u8>,
     then: Act,
 ) -> (honeyflow_sink_search::Connection, Result<u16, honeyflow_sink_search::Error>) {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     servers.serve(AT, move |_| vec![Act::Send(bytes.clone()), then.clone()]);
     let connection = connect(&servers, Config { answer_bytes_max: 1 << 20, ..config(&[AT]) }).await.unwrap();
     let answer = within("an end", connection.send(&Request::get("/"))).await;
@@ -26,7 +26,7 @@ async fn spoken_to(
 
 /// PL-165 PL-177
 #[tokio::test]
-async fn pl_140_an_answer_cut_at_any_byte_is_never_taken_for_a_whole_one() {
+async fn pl_140_an_answer_cut_at_any_byte_is_never_taken_as_complete() {
     let chunked =
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n3; x=y\r\n yo\r\n0\r\nt: v\r\n\r\n"
             .to_vec();
@@ -34,22 +34,22 @@ async fn pl_140_an_answer_cut_at_any_byte_is_never_taken_for_a_whole_one() {
     let refusal = answer("429 Too Many Requests", r#"{"error":{"type":"circuit_breaking_exception"}}"#);
     for whole in [answer("200 OK", r#"{"took":1}"#), chunked, interim, refusal] {
         for end in 0..whole.len() {
-            let (connection, answer) = spoken_to(whole[..end].to_vec(), Act::Close).await;
+            let (connection, answer) = answered_with(whole[..end].to_vec(), Act::Close).await;
             let error = answer.unwrap_err();
             assert!(matches!(error.cause, Cause::Lost(_) | Cause::Malformed(_)), "{end}: {error}");
             assert!(error.to_string().starts_with("10.0.0.1:9200 "), "{error}");
             let verdict = Search::new(config(&[AT])).verdict(&error);
-            assert_eq!((verdict.executed, verdict.health), (Executed::Unknown, true), "{end}");
+            assert_eq!((verdict.executed, verdict.health), (Execution::Unknown, true), "{end}");
             assert!(connection.broken());
             assert_eq!(connection.answered_wrongly(), matches!(error.cause, Cause::Malformed(_)), "{error}");
         }
-        let (_, answer) = spoken_to(whole, Act::Close).await;
+        let (_, answer) = answered_with(whole, Act::Close).await;
         assert!(answer.is_ok() || answer.unwrap_err().status() == Some(429));
     }
 }
 
 #[tokio::test]
-async fn pl_140_what_is_no_answer_is_an_error_that_names_the_server() {
+async fn pl_140_an_invalid_answer_is_an_error_that_names_the_server() {
     let long_line = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "y".repeat(1 << 20));
     let many = (0..500).map(|at| format!("x-{at}: y\r\n")).collect::<String>();
     let many_lines = format!("HTTP/1.1 200 OK\r\n{many}content-length: 0\r\n\r\n");
@@ -82,21 +82,21 @@ async fn pl_140_what_is_no_answer_is_an_error_that_names_the_server() {
         &endless_head,
         &interim,
     ] {
-        let (connection, answer) = spoken_to(text.as_bytes().to_vec(), Act::Close).await;
+        let (connection, answer) = answered_with(text.as_bytes().to_vec(), Act::Close).await;
         let start: String = text.chars().take(60).collect();
         let Err(error) = answer else { panic!("taken: {start:?}") };
         assert!(error.to_string().starts_with("10.0.0.1:9200 "), "{start:?}: {error}");
         assert!(connection.broken(), "{start:?}");
         wrong += usize::from(connection.answered_wrongly());
     }
-    assert!(wrong > 10, "the others say nothing, or not enough to tell: {wrong}");
+    assert!(wrong > 10, "the other servers send nothing, or too little to be recognised as wrong: {wrong}");
 }
 
-/// A length that is too small leaves a tail; whoever asks next must not get it.
+/// A content length that is too small leaves a tail; the next request must not get it as its answer.
 #[tokio::test]
-async fn pl_140_what_is_left_of_one_answer_reaches_no_other_request() {
-    let servers = Scripted::default();
-    servers.serve(AT, |heard| match heard.target.as_str() {
+async fn pl_140_the_tail_of_one_answer_reaches_no_other_request() {
+    let servers = ScriptedServers::default();
+    servers.serve(AT, |received| match received.target.as_str() {
         "/short" => {
             let tail = String::from_utf8(answer("200 OK", "of another")).unwrap();
             vec![Act::Send(format!("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{{}}{tail}").into_bytes())]
@@ -107,8 +107,8 @@ async fn pl_140_what_is_left_of_one_answer_reaches_no_other_request() {
     assert_eq!(connection.send(&Request::get("/short")).await.unwrap().body, "{}");
     let next = within("an end", connection.send(&Request::get("/next"))).await.unwrap_err();
     assert!(matches!(next.cause, Cause::NotSent(_)), "{next}");
-    // And one that is too large waits for what never comes, until the server goes.
-    let (_, answer) = spoken_to(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}".to_vec(), Act::Close).await;
+    // With a length that is too large, the request waits for the rest until the server closes the connection.
+    let (_, answer) = answered_with(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}".to_vec(), Act::Close).await;
     assert!(matches!(answer.unwrap_err().cause, Cause::Lost(_)));
 }
 
@@ -123,9 +123,9 @@ async fn errors_and_their_debug_forms_quote_no_answer() {
         ("500 Oops", format!(r#"{{"error":{{"type":"{canary} {canary}"}}}}"#)),
         ("503 Gone", canary.to_owned()),
     ] {
-        let (_, answer) = spoken_to(crate::scripted::answer(status, &body), Act::Close).await;
+        let (_, answer) = answered_with(crate::scripted::answer(status, &body), Act::Close).await;
         let error = answer.unwrap_err();
-        let text = format!("{} {error:?}", said(&error));
+        let text = format!("{} {error:?}", error_chain(&error));
         assert!(text.contains(&status[..3]) && !text.contains(canary), "{text}");
     }
 }
@@ -137,8 +137,9 @@ async fn many_small_pieces_are_one_answer() {
         whole.extend_from_slice(b"1\r\nx\r\n");
     }
     whole.extend_from_slice(b"0\r\n\r\n");
-    let servers = Scripted::default();
-    servers.serve_all(AT, move |heard| if heard.target == "/" { vec![Act::Send(whole.clone())] } else { ok(WELL) });
+    let servers = ScriptedServers::default();
+    servers
+        .serve_all(AT, move |received| if received.target == "/" { vec![Act::Send(whole.clone())] } else { ok(WELL) });
     let connection = connect(&servers, config(&[AT])).await.unwrap();
     assert_eq!(connection.send(&Request::get("/")).await.unwrap().body.len(), 20_000);
     assert_eq!(connection.send(&Request::get("/_cluster/health")).await.unwrap().body, WELL);

@@ -1,4 +1,4 @@
-//! HTTP/2: one connection, many requests, and a caller that leaves takes nothing with it.
+//! HTTP/2: one connection carries many requests, and a caller that goes away ends only its own.
 
 use std::{
     io,
@@ -29,38 +29,39 @@ use crate::{LIMITS, PATIENCE, eventually, plain, within};
 const AT: &str = "https://10.0.0.1:9200";
 const STREAMS: u32 = 7;
 
-/// A server that answers `/wait…` when the gate opens, `/who` that it knows nobody, `/host` with the name it was called by.
+/// A test server. It answers `/wait…` when the gate opens, `/who` with 401, `/host` with the name in the request, and
+/// everything else with the path.
 #[derive(Clone)]
-pub struct Two {
+pub struct TestServer {
     tls: Option<TlsAcceptor>,
-    /// Whether it speaks HTTP/2 at all.
-    pub speaks: bool,
+    /// Whether it speaks HTTP/2; otherwise HTTP/1.1.
+    pub speaks_http2: bool,
     pub gate: watch::Sender<bool>,
-    /// So many connections, from the first on, are told that there will be no more answers than those under way.
+    /// The first connections, up to this number, get a GOAWAY frame: only requests in flight are still answered.
     pub goodbyes: watch::Sender<usize>,
     pub waiting: watch::Sender<usize>,
     pub dialled: Arc<Semaphore>,
-    /// How many bytes of what it says arrive before the connection breaks.
+    /// The number of bytes from the server that arrive before the connection breaks.
     breaks_after: Option<u64>,
-    /// How many did.
-    said: Arc<AtomicU64>,
-    /// Instead of anything that it should say; then it closes.
-    says: Option<Vec<u8>>,
+    /// The number of bytes from the server that have arrived.
+    sent: Arc<AtomicU64>,
+    /// If set, the server sends only these bytes and closes.
+    sends_only: Option<Vec<u8>>,
 }
 
-impl Two {
-    pub fn plain() -> Two {
+impl TestServer {
+    pub fn plain() -> TestServer {
         let (gate, waiting) = (watch::channel(false).0, watch::channel(0).0);
-        Two {
+        TestServer {
             tls: None,
-            speaks: true,
+            speaks_http2: true,
             gate,
             goodbyes: watch::channel(0).0,
             waiting,
             dialled: Arc::new(Semaphore::new(0)),
             breaks_after: None,
-            said: Arc::default(),
-            says: None,
+            sent: Arc::default(),
+            sends_only: None,
         }
     }
 
@@ -70,7 +71,7 @@ impl Two {
             let (mut open, waiting) = (gate.subscribe(), waiting.clone());
             async move {
                 if request.uri().path().starts_with("/wait") {
-                    let _here = Counted::new(waiting);
+                    let _here = CountGuard::new(waiting);
                     let _ = open.wait_for(|open| *open).await;
                 }
                 let status = if request.uri().path() == "/who" { 401 } else { 200 };
@@ -84,7 +85,7 @@ impl Two {
             }
         });
         let io = TokioIo::new(stream);
-        if self.speaks {
+        if self.speaks_http2 {
             let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let number = self.dialled.available_permits();
             let mut goodbyes = self.goodbyes.subscribe();
@@ -100,47 +101,47 @@ impl Two {
     }
 }
 
-impl Two {
-    /// Breaks in both directions, as a cable does.
+impl TestServer {
+    /// Forwards both directions and breaks both after `bytes` from the server.
     fn relay(&self, far: DuplexStream, bytes: u64) -> DuplexStream {
         let (server, mut between) = tokio::io::duplex(4096);
-        let said = self.said.clone();
+        let sent = self.sent.clone();
         tokio::spawn(async move {
-            let (mut asked, mut told) = tokio::io::split(far);
+            let (mut from_client, mut to_client) = tokio::io::split(far);
             let (from, mut to) = tokio::io::split(&mut between);
-            let mut heard = from.take(bytes);
-            let telling = async {
+            let mut from_server = from.take(bytes);
+            let answering = async {
                 let mut chunk = [0; 256];
-                while let Ok(length @ 1..) = heard.read(&mut chunk).await {
-                    said.fetch_add(length as u64, Ordering::SeqCst);
-                    let _ = told.write_all(&chunk[..length]).await;
+                while let Ok(length @ 1..) = from_server.read(&mut chunk).await {
+                    sent.fetch_add(length as u64, Ordering::SeqCst);
+                    let _ = to_client.write_all(&chunk[..length]).await;
                 }
             };
             tokio::select! {
-                () = telling => {}
-                _ = tokio::io::copy(&mut asked, &mut to) => {}
+                () = answering => {}
+                _ = tokio::io::copy(&mut from_client, &mut to) => {}
             }
         });
         server
     }
 }
 
-pub struct Counted(watch::Sender<usize>);
+pub struct CountGuard(watch::Sender<usize>);
 
-impl Counted {
-    pub fn new(count: watch::Sender<usize>) -> Counted {
+impl CountGuard {
+    pub fn new(count: watch::Sender<usize>) -> CountGuard {
         count.send_modify(|count| *count += 1);
-        Counted(count)
+        CountGuard(count)
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
 }
 
-impl Dial for Two {
+impl Dial for TestServer {
     type Stream = DuplexStream;
 
     async fn dial(&self, _to: SocketAddr, _within: Duration) -> io::Result<DuplexStream> {
@@ -152,11 +153,11 @@ impl Dial for Two {
             Some(bytes) => self.relay(far, bytes),
         };
         tokio::spawn(async move {
-            if let Some(says) = &server.says {
-                let (mut asked, mut told) = tokio::io::split(far);
-                let _ = told.write_all(says).await;
-                let _ = told.shutdown().await;
-                let _ = tokio::io::copy(&mut asked, &mut tokio::io::sink()).await;
+            if let Some(bytes) = &server.sends_only {
+                let (mut from_client, mut to_client) = tokio::io::split(far);
+                let _ = to_client.write_all(bytes).await;
+                let _ = to_client.shutdown().await;
+                let _ = tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await;
                 return;
             }
             match &server.tls {
@@ -176,14 +177,14 @@ fn config(http: Http) -> Config {
     Config { http, tls: None, ..Config::of_urls(&[AT]).unwrap() }
 }
 
-async fn connect(server: &Two, config: Config) -> Result<honeyflow_sink_search::Connection, Error> {
+async fn connect(server: &TestServer, config: Config) -> Result<honeyflow_sink_search::Connection, Error> {
     let to = Server::at("10.0.0.1:9200".parse().unwrap());
     within("connected", Search::dialling(config, server.clone()).connect(&to, LIMITS)).await
 }
 
 #[tokio::test]
 async fn pl_140_http2_is_shared_as_far_as_the_server_allows() {
-    let server = Two::plain();
+    let server = TestServer::plain();
     let config = config(Http::Two);
     let settings = Settings { connections_per_server: Some(1), ..config.settings(plain()) };
     let client = Client::over(Pool::start(Search::dialling(config, server.clone()), settings).unwrap());
@@ -206,14 +207,14 @@ async fn pl_140_http2_is_shared_as_far_as_the_server_allows() {
 }
 
 #[tokio::test]
-async fn pl_140_a_caller_that_leaves_takes_its_stream_and_not_the_connection() {
-    let server = Two::plain();
+async fn pl_140_a_caller_that_leaves_ends_its_stream_and_not_the_connection() {
+    let server = TestServer::plain();
     let connection = connect(&server, config(Http::Two)).await.unwrap();
     assert_eq!(connection.streams(), STREAMS);
     let request = Request::get("/wait");
     let leaving = tokio::time::timeout(Duration::from_millis(20), connection.send(&request)).await;
     assert!(leaving.is_err());
-    // The server is told that nobody waits.
+    // The server learns that the caller has gone.
     eventually("it has stopped", || *server.waiting.borrow() == 0).await;
     assert!(!connection.broken());
     assert_eq!(connection.send(&Request::get("/next")).await.unwrap().body, "/next");
@@ -227,17 +228,17 @@ async fn pl_140_a_caller_that_leaves_takes_its_stream_and_not_the_connection() {
 #[tokio::test]
 async fn pl_140_an_http2_connection_that_breaks_at_any_byte_gives_no_half_answer() {
     let exchange = async |breaks_after| {
-        let server = Two { breaks_after: Some(breaks_after), ..Two::plain() };
+        let server = TestServer { breaks_after: Some(breaks_after), ..TestServer::plain() };
         let connection = connect(&server, config(Http::Two)).await?;
         let answer = within("an end", connection.send(&Request::get("/answer"))).await?;
-        Ok::<_, Error>((answer.body, server.said.load(Ordering::SeqCst)))
+        Ok::<_, Error>((answer.body, server.sent.load(Ordering::SeqCst)))
     };
     let whole = exchange(u64::MAX).await.unwrap().1;
     assert!(whole > 60, "{whole}");
     let mut broken = 0;
     for end in 0..whole {
         match exchange(end).await {
-            // The last bytes are of no answer.
+            // The last bytes do not belong to the answer.
             Ok((body, _)) => assert_eq!(body, "/answer"),
             Err(error) => {
                 assert!(error.to_string().starts_with("10.0.0.1:9200 "), "{error}");
@@ -250,32 +251,34 @@ async fn pl_140_an_http2_connection_that_breaks_at_any_byte_gives_no_half_answer
 }
 
 #[tokio::test]
-async fn pl_140_what_is_no_http2_is_an_error_that_names_the_server() {
-    for said in
+async fn pl_140_a_server_that_does_not_speak_http2_gives_an_error_that_names_it() {
+    for bytes in
         [&b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"[..], b"\0\0\0\0\0\0\0\0\0", &[0xff; 4096], b""]
     {
-        let error = connect(&Two { says: Some(said.to_vec()), ..Two::plain() }, config(Http::Two)).await.unwrap_err();
+        let error = connect(&TestServer { sends_only: Some(bytes.to_vec()), ..TestServer::plain() }, config(Http::Two))
+            .await
+            .unwrap_err();
         assert!(matches!(error.cause, Cause::Lost(_) | Cause::NotSent(_) | Cause::Malformed(_)), "{error}");
         assert!(error.to_string().starts_with("10.0.0.1:9200 "), "{error}");
     }
 }
 
-struct Certified {
+struct TestCertificate {
     _folder: tempfile::TempDir,
     roots: std::path::PathBuf,
     key: CertifiedKey<rcgen::KeyPair>,
 }
 
-/// A certificate for this name, and a file that makes it believed.
-fn certified(name: &str) -> Certified {
+/// Makes a certificate for this name, and a file of roots that contains it.
+fn certified(name: &str) -> TestCertificate {
     let key = generate_simple_self_signed([name.to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let roots = folder.path().join("roots.pem");
     std::fs::write(&roots, key.cert.pem()).unwrap();
-    Certified { _folder: folder, roots, key }
+    TestCertificate { _folder: folder, roots, key }
 }
 
-impl Certified {
+impl TestCertificate {
     fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder =
@@ -288,7 +291,7 @@ impl Certified {
     }
 }
 
-fn secure(http: Http, certified: &Certified, name: Option<&str>) -> Config {
+fn secure(http: Http, certified: &TestCertificate, name: Option<&str>) -> Config {
     let tls = Tls { roots: Some(certified.roots.clone()), certificate: None, name: name.map(str::to_owned) };
     Config { tls: Some(tls), ..config(http) }
 }
@@ -302,23 +305,24 @@ async fn pl_140_tls_agrees_on_the_version() {
         (Http::One, &["h2", "http/1.1"], 1),
         (Http::Two, &["h2"], STREAMS),
     ] {
-        let server = Two { tls: Some(certified.acceptor(offered)), speaks: streams > 1, ..Two::plain() };
+        let server =
+            TestServer { tls: Some(certified.acceptor(offered)), speaks_http2: streams > 1, ..TestServer::plain() };
         let connection = connect(&server, secure(http, &certified, Some("search.example.com"))).await.unwrap();
         assert_eq!(connection.streams(), streams, "{http:?} {offered:?}");
         assert_eq!(connection.send(&Request::get("/x")).await.unwrap().body, "/x");
     }
-    let server = Two { tls: Some(certified.acceptor(&[])), speaks: false, ..Two::plain() };
+    let server = TestServer { tls: Some(certified.acceptor(&[])), speaks_http2: false, ..TestServer::plain() };
     let error = connect(&server, secure(Http::Two, &certified, Some("search.example.com"))).await.unwrap_err();
     assert!(matches!(error.cause, Cause::NotHttp2), "{error}");
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_name_or_of_a_stranger_is_refused() {
+async fn a_certificate_with_another_name_or_from_an_unknown_issuer_is_refused() {
     let (right, other) = (certified("search.example.com"), certified("search.example.com"));
-    let server = Two { tls: Some(right.acceptor(&["http/1.1"])), speaks: false, ..Two::plain() };
+    let server = TestServer { tls: Some(right.acceptor(&["http/1.1"])), speaks_http2: false, ..TestServer::plain() };
     for config in [
         secure(Http::One, &right, Some("elsewhere.example.com")),
-        // Without a name its address must be in it.
+        // Without a configured name, the certificate must contain the address.
         secure(Http::One, &right, None),
         secure(Http::One, &other, Some("search.example.com")),
     ] {

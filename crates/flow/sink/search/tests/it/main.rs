@@ -1,24 +1,24 @@
-//! The connector against servers written here, over streams in memory, for what no real server can be made to say; and
-//! against a real OpenSearch for what only that can.
+//! Tests of the connector: against servers written here, over streams in memory, for answers that no real server gives;
+//! and against a real OpenSearch.
 
+mod closing;
 mod cluster;
 mod conformance;
 mod connection;
-mod ending;
 mod hostile;
 mod http2;
+mod protocol_errors;
 mod random;
 mod real;
 mod scripted;
-mod wrong;
 
 use std::{future::Future, time::Duration};
 
 use honeyflow_pool::{Limits, Pool, Server, ServerState, Settings};
 use honeyflow_sink_search::{Client, Config, Connection, Error, Search};
-use scripted::Scripted;
+use scripted::ScriptedServers;
 
-/// Generous: only against hanging.
+/// A generous limit that only stops a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIMITS: Limits = Limits { tcp: PATIENCE, ready: PATIENCE, write: PATIENCE, silence: PATIENCE };
@@ -27,7 +27,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -42,18 +42,18 @@ fn config(servers: &[&str]) -> Config {
     Config::of_urls(&urls).unwrap()
 }
 
-/// One connection, outside of any pool.
-async fn connect(servers: &Scripted, config: Config) -> Result<Connection, Error> {
+/// Opens one connection, outside of any pool.
+async fn connect(servers: &ScriptedServers, config: Config) -> Result<Connection, Error> {
     connect_within(servers, config, LIMITS).await
 }
 
-async fn connect_within(servers: &Scripted, config: Config, limits: Limits) -> Result<Connection, Error> {
+async fn connect_within(servers: &ScriptedServers, config: Config, limits: Limits) -> Result<Connection, Error> {
     let to = Server::at(config.servers[0].parse().unwrap());
     let search = Search::dialling(config, servers.clone());
     within("connected", honeyflow_pool::Connector::connect(&search, &to, limits)).await
 }
 
-/// Few connections, no chance.
+/// Settings with few connections and without randomness.
 fn plain() -> Settings {
     Settings {
         start_jitter: Duration::ZERO,
@@ -64,25 +64,25 @@ fn plain() -> Settings {
     }
 }
 
-fn client(servers: &Scripted, config: Config, settings: Settings) -> Client<Scripted> {
+fn client(servers: &ScriptedServers, config: Config, settings: Settings) -> Client<ScriptedServers> {
     let settings = config.settings(settings);
     Client::over(Pool::start(Search::dialling(config, servers.clone()), settings).unwrap())
 }
 
-async fn ready(client: &Client<Scripted>, connections: u32) {
+async fn ready(client: &Client<ScriptedServers>, connections: u32) {
     let by = tokio::time::Instant::now() + PATIENCE;
     assert!(client.pool().control().ready(connections, by).await, "{:?}", client.pool().status());
 }
 
-fn states(client: &Client<Scripted>) -> Vec<(String, ServerState)> {
+fn states(client: &Client<ScriptedServers>) -> Vec<(String, ServerState)> {
     let servers = client.pool().status().servers;
     let mut states: Vec<_> = servers.iter().map(|one| (one.server.id.to_string(), one.state)).collect();
     states.sort_by(|one, other| one.0.cmp(&other.0));
     states
 }
 
-/// What an error says, with its causes.
-fn said(error: &dyn std::error::Error) -> String {
+/// Formats an error with its causes.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

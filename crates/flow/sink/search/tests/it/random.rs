@@ -1,5 +1,5 @@
-//! Many callers, servers that fail in every way at random, callers that leave at random: whoever gets an answer gets his
-//! own, and when it is over the pool is as large as before.
+//! Many callers, servers that fail at random, callers that leave at random: a caller gets its own answer or an error,
+//! and afterwards the pool has its full size again.
 
 use std::{
     sync::{
@@ -14,14 +14,14 @@ use honeyflow_sink_search::{Config, Request};
 
 use crate::{
     PATIENCE, client, config, eventually, plain, ready,
-    scripted::{Act, Scripted, answer},
+    scripted::{Act, ScriptedServers, answer},
 };
 
 const SERVERS: [&str; 3] = ["10.0.0.1:9200", "10.0.0.2:9200", "10.0.0.3:9200"];
 const CALLERS: usize = 16;
 const REQUESTS: usize = 40;
 
-/// Small and repeatable; what is drawn when is up to the scheduler.
+/// A small generator with a fixed seed; the scheduler decides the order in which callers use it.
 struct Dice(Mutex<u64>);
 
 impl Dice {
@@ -57,16 +57,16 @@ fn misbehave(dice: &Dice, target: &str) -> Vec<Act> {
 
 /// PL-165, PL-169
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pl_140_nobody_gets_the_answer_of_another() {
-    let servers = Scripted::default();
+async fn pl_140_no_caller_gets_the_answer_of_another() {
+    let servers = ScriptedServers::default();
     let (dice, calm) = (Arc::new(Dice(Mutex::new(0x9e37_79b9_7f4a_7c15))), Arc::new(AtomicBool::new(false)));
     for at in SERVERS {
         let (dice, calm) = (dice.clone(), calm.clone());
-        servers.serve(at, move |heard| {
+        servers.serve(at, move |received| {
             if calm.load(Ordering::SeqCst) {
-                vec![Act::Send(answer("200 OK", &heard.target))]
+                vec![Act::Send(answer("200 OK", &received.target))]
             } else {
-                misbehave(&dice, &heard.target)
+                misbehave(&dice, &received.target)
             }
         });
     }

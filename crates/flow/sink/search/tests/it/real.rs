@@ -1,4 +1,5 @@
-//! A real OpenSearch: versions that decide, a cluster that describes itself, and a server that stops, dies and comes back.
+//! A real OpenSearch: versions decide which write wins, the cluster lists its servers, and a server stops, dies and
+//! comes back.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{PATIENCE, plain, within};
 
-/// An index of this test run alone.
+/// A name of an index for this test run alone.
 fn index(name: &str) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     format!("{name}-{}-{}", std::process::id(), now.as_nanos())
@@ -20,7 +21,7 @@ async fn ask(client: &Client, request: &Request) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// Outcome of each write, in their order.
+/// Sends a bulk and returns the status of each write, in order.
 async fn write(client: &Client, bulk: Bulk) -> Vec<u64> {
     let answer = ask(client, &Request::bulk(bulk)).await;
     let items = answer["items"].as_array().unwrap();
@@ -32,7 +33,7 @@ async fn pl_142_a_versioned_bulk_may_arrive_twice_and_late() {
     let Some(server) = opensearch() else { return };
     let client = Client::open(Config::of_urls(&[server.url]).unwrap(), plain()).unwrap();
     let books = index("bulk");
-    // Beyond what a floating-point number can tell from its neighbours.
+    // Too large to be exact as a 64-bit float.
     let version = (1_u64 << 53) + 1;
     let mut bulk = Bulk::default();
     bulk.index(&books, "1", version, &json!({"title": "Momo"})).unwrap();
@@ -55,7 +56,7 @@ async fn pl_142_a_versioned_bulk_may_arrive_twice_and_late() {
 }
 
 #[tokio::test]
-async fn pl_141_a_real_server_describes_itself() {
+async fn pl_141_a_real_server_lists_itself() {
     let Some(server) = opensearch() else { return };
     let config = Config { sniff: Some(true), ..Config::of_urls(&[server.url]).unwrap() };
     let client = Client::open(config.clone(), plain()).unwrap();
@@ -67,14 +68,14 @@ async fn pl_141_a_real_server_describes_itself() {
     client.pool().control().close(Drain::within(PATIENCE)).await;
 }
 
-/// Refused for its version; false also while nobody can say.
+/// Whether the server refuses the bulk's write because of its version; false also if the server does not answer.
 async fn is_outdated(client: &Client, bulk: Bulk) -> bool {
     let Ok(answer) = client.send(&Request::bulk(bulk), Duration::from_secs(5)).await else { return false };
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
     answer["items"][0]["index"]["status"] == 409
 }
 
-/// Answers `/` again, however often it has to be asked.
+/// Waits until the server answers `/` again.
 async fn recovered(client: &Client) {
     let asking = async {
         while client.send(&Request::get("/"), Duration::from_secs(5)).await.is_err() {
@@ -86,7 +87,7 @@ async fn recovered(client: &Client) {
 
 /// PL-161, PL-160
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pl_140_a_server_that_was_stopped_or_killed_is_used_again_by_itself() {
+async fn pl_140_a_server_that_was_paused_or_killed_is_used_again_automatically() {
     let Some(mut server) = throwaway_opensearch() else { return };
     let settings = Settings {
         handshake_timeout: Duration::from_secs(5),
@@ -104,7 +105,7 @@ async fn pl_140_a_server_that_was_stopped_or_killed_is_used_again_by_itself() {
     server.pause();
     let error = client.send(&Request::get("/"), Duration::from_millis(100)).await.unwrap_err();
     assert!(error.transient(), "{error}");
-    // It accepts connections all the while, and none of them counts.
+    // The paused server still accepts connections, but they do not count as healthy.
     let down = || client.pool().status().servers.iter().all(|one| one.state == ServerState::Down);
     crate::eventually("it is down", down).await;
     server.resume();
@@ -116,7 +117,7 @@ async fn pl_140_a_server_that_was_stopped_or_killed_is_used_again_by_itself() {
     assert!(error.transient(), "{error}");
     tokio::task::block_in_place(|| server.start()).unwrap();
     recovered(&client).await;
-    // What was acknowledged is there, and its version still decides.
+    // The acknowledged write is still there, and its version still refuses an older one.
     let asking = async {
         while !is_outdated(&client, bulk.clone()).await {
             tokio::time::sleep(Duration::from_millis(20)).await;

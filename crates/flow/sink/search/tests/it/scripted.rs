@@ -1,4 +1,4 @@
-//! HTTP/1.1 servers in memory that say what they are told to say, byte by byte.
+//! HTTP/1.1 servers in memory that send exactly the bytes that a test's script returns.
 
 use std::{
     collections::BTreeMap,
@@ -14,44 +14,44 @@ use tokio::{
     sync::watch,
 };
 
-/// What a server heard.
+/// A request that a server received.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ReceivedRequest {
     pub target: String,
     pub head: String,
     pub body: Vec<u8>,
 }
 
-/// What it does then, one after the other; after the last it waits for the next request.
+/// One action of a server. After the last action of a script the server waits for the next request.
 #[derive(Clone, Debug)]
 pub enum Act {
     Send(Vec<u8>),
-    /// Until the signal is given.
+    /// Waits until the signal is given.
     Wait(watch::Receiver<bool>),
     Close,
-    /// Says nothing more, until the other side goes.
+    /// Sends nothing more, until the client closes the connection.
     Freeze,
-    /// Says nothing more and reads nothing more; its end of the stream stays open.
+    /// Sends nothing and reads nothing more; its end of the stream stays open.
     Deafen,
 }
 
-type Script = Arc<dyn Fn(&Heard) -> Vec<Act> + Send + Sync>;
+type Script = Arc<dyn Fn(&ReceivedRequest) -> Vec<Act> + Send + Sync>;
 
 #[derive(Default)]
 struct Node {
     script: Option<Script>,
-    heard: Vec<Heard>,
+    received: Vec<ReceivedRequest>,
     dialled: usize,
     open: usize,
 }
 
-/// All servers of a test, by their addresses; a dial to any other is refused.
+/// All servers of a test, by address; a dial to any other address is refused.
 #[derive(Clone, Default)]
-pub struct Scripted {
+pub struct ScriptedServers {
     nodes: Arc<Mutex<BTreeMap<SocketAddr, Node>>>,
 }
 
-/// As small as sockets may get: whoever writes more than this must be read.
+/// The buffer of a stream, as small as a socket's may be: a writer of more than this blocks until the other side reads.
 const BUFFER_BYTES: usize = 4096;
 
 pub const WELL: &str = r#"{"status":"green"}"#;
@@ -66,17 +66,17 @@ pub fn ok(body: &str) -> Vec<Act> {
     vec![Act::Send(answer("200 OK", body))]
 }
 
-impl Scripted {
-    /// A server that is well, and answers everything else as the script says.
-    pub fn serve(&self, address: &str, script: impl Fn(&Heard) -> Vec<Act> + Send + Sync + 'static) {
-        let well = move |heard: &Heard| {
-            if heard.target.starts_with("/_cluster/health") { ok(WELL) } else { script(heard) }
+impl ScriptedServers {
+    /// Adds a server that answers the health check, and everything else as the script says.
+    pub fn serve(&self, address: &str, script: impl Fn(&ReceivedRequest) -> Vec<Act> + Send + Sync + 'static) {
+        let well = move |received: &ReceivedRequest| {
+            if received.target.starts_with("/_cluster/health") { ok(WELL) } else { script(received) }
         };
         self.serve_all(address, well);
     }
 
-    /// The same, asked for its health too.
-    pub fn serve_all(&self, address: &str, script: impl Fn(&Heard) -> Vec<Act> + Send + Sync + 'static) {
+    /// Adds a server whose script also answers the health check.
+    pub fn serve_all(&self, address: &str, script: impl Fn(&ReceivedRequest) -> Vec<Act> + Send + Sync + 'static) {
         self.with(address, |node| node.script = Some(Arc::new(script)));
     }
 
@@ -85,33 +85,33 @@ impl Scripted {
         f(self.nodes.lock().unwrap().entry(address).or_default())
     }
 
-    /// Targets of the requests that came, those for its health left out.
-    pub fn heard(&self, address: &str) -> Vec<Heard> {
-        let all = self.with(address, |node| node.heard.clone());
-        all.into_iter().filter(|heard| !heard.target.starts_with("/_cluster/health")).collect()
+    /// Returns the requests that a server received, without health checks.
+    pub fn received(&self, address: &str) -> Vec<ReceivedRequest> {
+        let all = self.with(address, |node| node.received.clone());
+        all.into_iter().filter(|received| !received.target.starts_with("/_cluster/health")).collect()
     }
 
     pub fn dialled(&self, address: &str) -> usize {
         self.with(address, |node| node.dialled)
     }
 
-    /// Connections whose other side is still there.
+    /// The number of connections that the client has not closed.
     pub fn open(&self, address: &str) -> usize {
         self.with(address, |node| node.open)
     }
 
     async fn run(self, address: SocketAddr, mut stream: DuplexStream) {
-        while let Some(heard) = hear(&mut stream).await {
+        while let Some(received) = read_request(&mut stream).await {
             let script = {
                 let mut nodes = self.nodes.lock().unwrap();
                 let Some(node) = nodes.get_mut(&address) else { return };
-                node.heard.push(heard.clone());
+                node.received.push(received.clone());
                 node.script.clone()
             };
             let Some(script) = script else { return };
-            for act in script(&heard) {
+            for act in script(&received) {
                 match act {
-                    // A client that has gone is noticed at the next request.
+                    // If the client has gone, the next read notices it.
                     Act::Send(bytes) => drop(stream.write_all(&bytes).await),
                     Act::Wait(mut signal) => drop(signal.wait_for(|given| *given).await),
                     Act::Close => return,
@@ -127,7 +127,7 @@ impl Scripted {
     }
 }
 
-impl Dial for Scripted {
+impl Dial for ScriptedServers {
     type Stream = DuplexStream;
 
     async fn dial(&self, to: SocketAddr, _within: Duration) -> io::Result<DuplexStream> {
@@ -150,7 +150,7 @@ impl Dial for Scripted {
     }
 }
 
-async fn hear(stream: &mut DuplexStream) -> Option<Heard> {
+async fn read_request(stream: &mut DuplexStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
         bytes.push(stream.read_u8().await.ok()?);
@@ -160,5 +160,5 @@ async fn hear(stream: &mut DuplexStream) -> Option<Heard> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
     let target = head.split(' ').nth(1)?.to_owned();
-    Some(Heard { target, head, body })
+    Some(ReceivedRequest { target, head, body })
 }

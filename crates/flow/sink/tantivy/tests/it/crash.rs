@@ -1,4 +1,4 @@
-//! Kill −9 at any time: what was answered is there, nothing deleted comes back.
+//! Kill -9 at any time: an answered write is still there, and a deleted document does not come back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ const FOLDER: &str = "HONEYFLOW_TEST_CRASH_FOLDER";
 const KEYS: u32 = 40;
 const ROUNDS: u64 = 6;
 
-/// Writes, updates and deletes in a loop, four batches at a time, and says what was answered.
+/// Writes, updates and deletes in a loop, four batches at a time, and prints what was sent and answered.
 fn child(folder: &Path, epoch: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -61,12 +61,12 @@ fn kind(write: &Write) -> &'static str {
     if write.document.is_some() { "put" } else { "delete" }
 }
 
-/// What the processes said of a key.
+/// What the child processes printed about a key.
 #[derive(Default)]
-struct Said {
+struct KeyLog {
     /// The newest write that was answered, and whether it left a document.
     answered: Option<(Stamp, bool)>,
-    /// Everything that was sent: what is newer than the answered one may have happened or not.
+    /// All writes that were sent. Those newer than the answered one may have happened or not.
     sent: Vec<(Stamp, bool)>,
 }
 
@@ -77,7 +77,7 @@ fn rl_5_kill_9_loses_nothing_that_was_answered() {
         return child(Path::new(&folder), epoch);
     }
     let home = tempfile::tempdir().unwrap();
-    let mut said: BTreeMap<String, Said> = BTreeMap::new();
+    let mut said: BTreeMap<String, KeyLog> = BTreeMap::new();
     for round in 1..=ROUNDS {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "crash::rl_5_kill_9_loses_nothing_that_was_answered", "--nocapture"])
@@ -111,7 +111,7 @@ fn rl_5_kill_9_loses_nothing_that_was_answered() {
     }
 }
 
-fn verify(folder: &Path, said: &BTreeMap<String, Said>) {
+fn verify(folder: &Path, said: &BTreeMap<String, KeyLog>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let sink = open(folder);
     let stats = runtime.block_on(sink.stat(said.keys().map(|key| key.as_str().into()).collect())).unwrap();

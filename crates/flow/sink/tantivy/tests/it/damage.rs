@@ -1,4 +1,4 @@
-//! F28: whatever is wrong with the files is found when they are opened, named, and can be set aside.
+//! F28: damage of the files is found when an index is opened; the failure names it, and the index can be set aside.
 
 use std::{
     fs,
@@ -80,7 +80,7 @@ async fn f28_truncated_missing_and_changed_segments_are_found() {
 }
 
 #[tokio::test]
-async fn f28_of_a_large_index_the_ends_of_files_are_checked() {
+async fn f28_the_ends_of_files_of_a_large_index_are_checked() {
     let (home, generation) = filled().await;
     let large = || TantivySink::open(Options { checksum_bytes_max: 0, ..options(home.path()) });
     assert_eq!(large().unwrap().count().await, Ok(40));
@@ -105,7 +105,7 @@ async fn f28_a_damaged_index_is_set_aside_and_rebuilt() {
     assert_eq!(unaffected.count().await, Ok(0));
 }
 
-/// The list of managed files only serves garbage collection.
+/// Tantivy needs the list of managed files only for garbage collection.
 #[tokio::test]
 async fn f28_a_torn_list_of_managed_files_does_no_harm() {
     let (home, generation) = filled().await;
@@ -117,7 +117,7 @@ async fn f28_a_torn_list_of_managed_files_does_no_harm() {
     assert!(!generation.join("0123456789abcdef0123456789abcdef.store").exists(), "what no commit names is removed");
 }
 
-/// Also of segments that an earlier writer made: the folder itself is the list of what may have to go.
+/// This holds also for segments of an earlier writer: the folder itself is the list of files that may be removed.
 #[tokio::test]
 async fn files_of_merged_segments_are_removed_while_it_writes() {
     let (home, generation) = filled().await;

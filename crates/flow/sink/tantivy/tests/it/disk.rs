@@ -1,4 +1,4 @@
-//! F26: a full disk is waited out. Runs in a mount namespace of its own, on a small tmpfs.
+//! F26: the sink waits until a full disk has room again. Runs in a separate mount namespace, on a small tmpfs.
 
 use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 

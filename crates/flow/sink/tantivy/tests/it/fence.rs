@@ -1,4 +1,4 @@
-//! The lock, the commit's payload, which writes are compared, how commits are shared.
+//! The writer's lock, the payload of commits, which writes are compared, and batches that share a commit.
 
 use std::{fs, sync::atomic::Ordering, time::Duration};
 
@@ -90,7 +90,7 @@ async fn rl_7_a_full_queue_holds_its_callers() {
 }
 
 #[tokio::test]
-async fn a_write_that_nobody_waits_for_does_no_harm() {
+async fn a_write_whose_caller_has_gone_does_no_harm() {
     let home = tempfile::tempdir().unwrap();
     let sink = open(home.path());
     drop(sink.write(vec![put("a", stamp(1, 1), json!({}))]));

@@ -1,4 +1,4 @@
-//! Generations: built beside the served one under live writes, swapped in one step, given up without a trace; and
+//! Generations: built beside the served one during live writes, swapped in one step, given up without a trace; and
 //! readers in other processes.
 
 use std::sync::{
@@ -9,7 +9,7 @@ use std::sync::{
 use honeyflow_conformance::sink::{delete, put};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::{Outcome, Sink};
-use honeyflow_sink_tantivy::{Field, FieldKind, MISFIT, Options, TantivySink};
+use honeyflow_sink_tantivy::{Field, FieldKind, Options, TantivySink, codes};
 use serde_json::json;
 
 use crate::{fields, open, options, stamp};
@@ -60,9 +60,9 @@ async fn ob_75_live_writes_go_into_every_open_generation() {
     assert_eq!(stale, [Outcome::Stale { stored: stamp(1, 3) }], "stamps are compared in the new one too");
 }
 
-/// Its key was deleted before the build began, so the new generation knows nothing of it.
+/// The key was deleted before the build began, so the new generation does not know its stamp.
 #[tokio::test]
-async fn ob_75_what_the_served_one_refuses_the_next_never_sees() {
+async fn ob_75_a_write_that_the_served_generation_refuses_never_reaches_the_next() {
     let home = tempfile::tempdir().unwrap();
     let sink = open(home.path());
     sink.write(vec![put("gone", stamp(1, 1), json!({}))]).await;
@@ -76,7 +76,7 @@ async fn ob_75_what_the_served_one_refuses_the_next_never_sees() {
 }
 
 #[tokio::test]
-async fn ob_76_an_interrupted_build_goes_on() {
+async fn ob_76_an_interrupted_build_continues() {
     let home = tempfile::tempdir().unwrap();
     let sink = shaped(home.path(), ["book 1"]);
     sink.write(vec![put("a", stamp(1, 1), json!({}))]).await;
@@ -97,9 +97,9 @@ async fn ob_76_an_interrupted_build_goes_on() {
     assert_eq!(shaped(home.path(), ["book 1"]).building(), None, "it is over");
 }
 
-/// It would lack what is written meanwhile.
+/// The next generation would lack the writes of a process that did not continue the build.
 #[tokio::test]
-async fn ob_76_whoever_writes_without_going_on_ends_the_build() {
+async fn ob_76_a_writer_that_does_not_continue_the_build_ends_it() {
     let home = tempfile::tempdir().unwrap();
     let sink = shaped(home.path(), ["book 1"]);
     sink.begin().await.unwrap();
@@ -111,7 +111,8 @@ async fn ob_76_whoever_writes_without_going_on_ends_the_build() {
     assert_eq!((sink.generation(), sink.building(), sink.count().await), (1, None, Ok(1)));
 }
 
-/// A reader in this process, one as another process has it, and both of them without a pause.
+/// One reader shares the writer's handle, the other opens the index as another process does; both search without a
+/// pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ob_77_searches_see_one_generation_in_full_or_the_other() {
     const DOCUMENTS: u32 = 50;
@@ -207,7 +208,8 @@ async fn ob_78_a_field_of_another_type_belongs_to_the_next_generation() {
     assert_eq!(found("isbn:x").await.unwrap_err().code, "bad-query");
 }
 
-/// The served one takes what fits its fields; the next one refuses, and is given up once that is no exception.
+/// The served generation takes documents that fit its fields. The next one refuses them and is given up after more than
+/// `refused_max` keys.
 #[tokio::test]
 async fn ob_78_fields_that_do_not_fit_the_documents_end_the_build() {
     let home = tempfile::tempdir().unwrap();
@@ -224,7 +226,7 @@ async fn ob_78_fields_that_do_not_fit_the_documents_end_the_build() {
     assert_eq!(sink.building(), Some(2), "two keys may be wrong by themselves");
     let many = ["d", "e"].map(|key| put(key, stamp(2, 5), json!({"title": "t", "isbn": "x"}))).to_vec();
     assert_eq!(sink.write(many).await, [Outcome::Done, Outcome::Done], "the served one has them");
-    assert_eq!((sink.building(), &*sink.given_up().unwrap().code), (None, MISFIT));
+    assert_eq!((sink.building(), &*sink.given_up().unwrap().code), (None, codes::INDEX_MISFIT));
     assert_eq!(sink.search("title:t".into(), 10).await.unwrap().len(), 4);
     assert!(sink.is_outdated() && sink.generation() == 1);
 }

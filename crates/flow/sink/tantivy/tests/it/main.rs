@@ -1,4 +1,4 @@
-//! The Tantivy sink from outside: the sink suite, then what is its own.
+//! Tests of the Tantivy sink through its public interface: the conformance suite of sinks, then its own behaviour.
 
 mod crash;
 mod damage;
@@ -61,18 +61,18 @@ mod conformance {
     sink_suite!(OnDisk::new());
 }
 
-/// The same with the writer closed and opened again between any two writes.
+/// The same suite, with the writer closed and opened again between any two writes.
 mod conformance_when_always_idle {
     use super::*;
 
-    struct Idle(OnDisk);
+    struct AlwaysIdle(OnDisk);
 
-    impl Backend for Idle {
+    impl Backend for AlwaysIdle {
         fn open(&self) -> Arc<dyn Sink> {
             let options = Options { idle_close: Duration::ZERO, ..options(self.0.0.path()) };
             Arc::new(TantivySink::open(options).expect("the index opens"))
         }
     }
 
-    sink_suite!(Idle(OnDisk::new()));
+    sink_suite!(AlwaysIdle(OnDisk::new()));
 }

@@ -1,4 +1,4 @@
-//! RL-43: the suite is seen to find the bugs it is there for.
+//! RL-43: proves with planted bugs that the suite finds the bugs it was written for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -34,7 +34,7 @@ fn rl_43_a_delete_without_tombstone_is_found() {
     assert!(!fails("no-tombstone", async |backend| sink::older_is_stale(backend).await), "the rest still works");
 }
 
-/// The disk that fails to sync is no bug of ours, but planted in the same way.
+/// A disk that fails to sync is not a bug of this program, but it is planted in the same way.
 #[tokio::test]
 async fn f27_after_a_failed_sync_the_index_is_suspect() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Queries, and documents and queries that mean no good.
+//! Queries, and hostile documents and queries.
 
 use honeyflow_conformance::sink::put;
 use honeyflow_runtime::Class;
@@ -51,7 +51,7 @@ async fn fields_are_searched_by_their_kind() {
 }
 
 #[tokio::test]
-async fn a_bad_query_is_rejected_with_words() {
+async fn a_bad_query_is_rejected_with_an_explanation() {
     let home = tempfile::tempdir().unwrap();
     let sink = open(home.path());
     for (query, word) in [
@@ -150,7 +150,7 @@ async fn no_json_shape_and_no_key_breaks_the_writer() {
 }
 
 #[tokio::test]
-async fn fields_that_cannot_be_are_refused() {
+async fn reserved_field_names_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let with = |fields| TantivySink::open(honeyflow_sink_tantivy::Options { fields, ..options(home.path()) });
     assert_eq!(with(vec![Field::new("_key", FieldKind::Keyword)]).err().unwrap().code, "bad-field-configuration");

@@ -1,4 +1,4 @@
-//! Rows and where they lead.
+//! Rows and the documents they lead to.
 
 use honeyflow_event::{Event, Kind, PRIORITY_FAN_OUT, shard};
 use honeyflow_runtime::{Class, Failure};
@@ -9,7 +9,7 @@ use crate::store::{by_key, by_statement, entity, key, leads, no_sql, poll, poll_
 
 const BY_AUTHOR: &str = "select book_id from book_author where author_id in $keys";
 
-/// Books with authors, who are an entity themselves.
+/// Entities: books, and their authors.
 fn library() -> Vec<Entity> {
     vec![
         entity("book", vec![by_statement("author", BY_AUTHOR), by_key("book_author", &[], &["book_id"])]),
@@ -69,13 +69,13 @@ async fn ob_26_targets_are_named_once() {
 }
 
 #[tokio::test]
-async fn ob_29_up_to_a_page_goes_on_in_memory() {
+async fn ob_29_a_fan_out_up_to_a_page_stays_in_memory() {
     let leads = leads(&library(), vec![row(1, "author", "5")], books(100)).await;
     assert_eq!(leads[0].split(", ").count(), 101);
 }
 
 #[tokio::test]
-async fn ob_29_more_than_a_page_goes_through_rows() {
+async fn ob_29_a_larger_fan_out_goes_through_rows() {
     let mut entities = library();
     entities.push(entity("shelf", vec![by_statement("author", "shelves")]));
     let cause =
@@ -86,12 +86,12 @@ async fn ob_29_more_than_a_page_goes_through_rows() {
     };
     let intake = poll(&entities, vec![cause], answers).await.intake.unwrap();
     let Leads::Replace(rows) = &intake.taken[0].leads else { panic!("{:?}", intake.taken[0].leads) };
-    let told: Vec<_> = rows
+    let found: Vec<_> = rows
         .iter()
         .map(|row| (row.kind, &*row.entity, &*row.key, row.priority, row.dedupe.as_deref(), row.payload.is_some()))
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             (Kind::Row, "author", "5", 3, Some("d"), false),
             (Kind::Row, "shelf", "s1", 3, None, false),
@@ -100,7 +100,7 @@ async fn ob_29_more_than_a_page_goes_through_rows() {
     );
     assert!(rows.iter().all(|row| row.root == Some(9) && &*row.tenant == "t" && row.workflow.as_deref() == Some("w")));
 
-    // The rows, read again: their own documents alone, and a page.
+    // The new rows are polled: they lead to their own documents only, and to a page.
     let again = |n: usize| Event {
         kind: rows[n].kind,
         entity: rows[n].entity.clone(),
@@ -118,19 +118,19 @@ async fn ob_29_more_than_a_page_goes_through_rows() {
     assert_eq!((page.root, &page.causes[..], &*page.statement.text), (9, &["5".into()][..], BY_AUTHOR));
 }
 
-/// Only the owner of a document's shard works on it.
+/// Only the owner of a document's shard works on the document.
 #[tokio::test]
-async fn ob_30_what_leads_to_another_shard_goes_there_as_a_row() {
+async fn ob_30_a_document_of_another_shard_is_reached_by_a_row() {
     let entities = library();
-    let of = |entity: &str, key: &str| shard::of("", entity, key, 64);
+    let of = |entity: &str, key: &str| shard::compute("", entity, key, 64);
     let author = Event { dedupe: Some("d".into()), payload: Some("{}".into()), ..row(9, "author", "5") };
     let asked =
         poll_shard(of("author", "5"), 64, &entities, vec![author], |_, _| Ok(vec!["1".into(), "2".into()])).await;
     let taken = asked.intake.unwrap().taken;
     let Leads::Replace(rows) = &taken[0].leads else { panic!("{:?}", taken[0].leads) };
-    let told: Vec<_> =
+    let found: Vec<_> =
         rows.iter().map(|row| (&*row.entity, &*row.key, row.dedupe.is_some(), row.payload.is_some())).collect();
-    assert_eq!(told, [("author", "5", true, true), ("book", "1", false, false), ("book", "2", false, false)]);
+    assert_eq!(found, [("author", "5", true, true), ("book", "1", false, false), ("book", "2", false, false)]);
     for row in rows {
         let again =
             Event { entity: row.entity.clone(), key: row.key.clone(), root: row.root, ..crate::store::row(10, "", "") };
@@ -139,40 +139,40 @@ async fn ob_30_what_leads_to_another_shard_goes_there_as_a_row() {
         assert_eq!(
             crate::store::text(&taken[0].leads),
             format!("{} {}", row.entity, row.key),
-            "at home it is worked on"
+            "in its own shard it leads to its document"
         );
     }
 }
 
-/// A row by the table's name lies elsewhere than the document's key would.
+/// A row named by its table can lie in another shard than the document.
 #[tokio::test]
-async fn ob_30_a_table_of_another_name_than_its_entity_is_no_way_around() {
+async fn ob_30_a_row_named_by_its_table_is_moved_to_the_documents_shard() {
     let entities = [Entity { table: "BOOKS".into(), ..entity("book", vec![]) }];
-    let home = shard::of("", "books", "7", 64);
-    assert_ne!(home, shard::of("", "book", "7", 64));
+    let home = shard::compute("", "books", "7", 64);
+    assert_ne!(home, shard::compute("", "book", "7", 64));
     let taken = poll_shard(home, 64, &entities, vec![row(1, "books", "7")], no_sql).await.intake.unwrap().taken;
     let Leads::Replace(rows) = &taken[0].leads else { panic!("{:?}", taken[0].leads) };
     assert_eq!((rows.len(), &*rows[0].entity, &*rows[0].key), (1, "book", "7"));
 }
 
 #[tokio::test]
-async fn ob_29_a_rewritten_edge_begins_anew() {
+async fn ob_29_a_rewritten_edge_starts_over() {
     let fan_out = |entity: &str| Event {
         kind: Kind::FanOut,
         root: Some(1),
         payload: Some(r#"{"entity":"book","edge":"of another time","after":"77"}"#.into()),
         ..row(2, entity, "5")
     };
-    let told = leads(&library(), vec![fan_out("author")], |_, _| Ok(vec!["10".into()])).await;
-    assert_eq!(told, ["author 5, book 10"]);
-    let told = leads(&library(), vec![fan_out("forgotten")], no_sql).await;
-    assert_eq!(told, [""], "nobody reads that table any more");
-    let told = leads(&library(), vec![Event { payload: None, ..fan_out("author") }], no_sql).await;
-    assert_eq!(told, ["unreadable: unreadable-payload"]);
+    let found = leads(&library(), vec![fan_out("author")], |_, _| Ok(vec!["10".into()])).await;
+    assert_eq!(found, ["author 5, book 10"]);
+    let found = leads(&library(), vec![fan_out("forgotten")], no_sql).await;
+    assert_eq!(found, [""], "no entity uses that table any more");
+    let found = leads(&library(), vec![Event { payload: None, ..fan_out("author") }], no_sql).await;
+    assert_eq!(found, ["unreadable: unreadable-payload"]);
 }
 
 #[tokio::test]
-async fn ob_28_shallow_edges_follow_the_link_alone() {
+async fn ob_28_shallow_edges_follow_only_the_link() {
     let shallow = |edge: Edge| Edge { fan_out: FanOutMode::Shallow, ..edge };
     let entities = [
         entity("book", vec![shallow(by_statement("author", BY_AUTHOR)), shallow(by_key("link", &[], &["book_id"]))]),
@@ -188,8 +188,8 @@ async fn ob_28_shallow_edges_follow_the_link_alone() {
         link(r#"{"old":{"book_id":1},"new":{"book_id":1}}"#),
         link(r#"{"old":{"book_id":1},"new":{"book_id":2}}"#),
     ];
-    let told = leads(&entities, events, |_, _| Ok(vec!["9".into()])).await;
-    assert_eq!(told, ["author 5", "author 5, book 9", "author 5, book 9", "author 5, book 9", "", "book 1, book 2"]);
+    let found = leads(&entities, events, |_, _| Ok(vec!["9".into()])).await;
+    assert_eq!(found, ["author 5", "author 5, book 9", "author 5, book 9", "author 5, book 9", "", "book 1, book 2"]);
 
     let none = [
         entity("book", vec![Edge { fan_out: FanOutMode::None, ..by_statement("author", BY_AUTHOR) }]),
@@ -201,16 +201,16 @@ async fn ob_28_shallow_edges_follow_the_link_alone() {
 #[tokio::test]
 async fn ob_4_a_row_without_payload_is_complete() {
     let linked = |table_key: &[&str]| [entity("book", vec![by_key("link", table_key, &["book_id"])])];
-    let told = leads(&linked(&["book_id", "author_id"]), vec![row(1, "link", "7|8")], no_sql).await;
-    assert_eq!(told, ["book 7"], "the key itself names the book");
-    let told = leads(&linked(&["book_id", "author_id"]), vec![row(1, "link", "7")], no_sql).await;
-    assert_eq!(told, ["unreadable: bad-key"]);
-    let told = leads(&linked(&["id"]), vec![row(1, "link", "3")], |text, key| {
+    let found = leads(&linked(&["book_id", "author_id"]), vec![row(1, "link", "7|8")], no_sql).await;
+    assert_eq!(found, ["book 7"], "the key itself names the book");
+    let found = leads(&linked(&["book_id", "author_id"]), vec![row(1, "link", "7")], no_sql).await;
+    assert_eq!(found, ["unreadable: bad-key"]);
+    let found = leads(&linked(&["id"]), vec![row(1, "link", "3")], |text, key| {
         assert_eq!((text, key), (r#"select t."book_id" from "link" t join $keys k on t."id" = k."id""#, "3"));
         Ok(vec!["7".into()])
     })
     .await;
-    assert_eq!(told, ["book 7"], "the row is looked up as it is now");
+    assert_eq!(found, ["book 7"], "the current row is looked up");
     assert_eq!(leads(&linked(&[]), vec![row(1, "link", "3")], no_sql).await, ["unreadable: no-payload"]);
 }
 
@@ -218,8 +218,8 @@ async fn ob_4_a_row_without_payload_is_complete() {
 async fn ob_6_an_entity_with_another_key_is_reached_by_the_payload() {
     let by_isbn = Entity { table: "book".into(), key: key(&["isbn"]), ..entity("offer", vec![]) };
     let event = with_payload(row(1, "book", "7"), r#"{"old":{"isbn":11},"new":{"isbn":12}}"#);
-    let told = leads(&[entity("book", vec![]), by_isbn], vec![event], no_sql).await;
-    assert_eq!(told, ["book 7, offer 11, offer 12"]);
+    let found = leads(&[entity("book", vec![]), by_isbn], vec![event], no_sql).await;
+    assert_eq!(found, ["book 7, offer 11, offer 12"]);
 }
 
 #[tokio::test]
@@ -229,7 +229,7 @@ async fn ob_59_a_message_leads_to_the_entity_it_names() {
 }
 
 #[tokio::test]
-async fn ob_23_what_cannot_be_read_is_set_aside_or_held() {
+async fn ob_23_unreadable_rows_are_parked_or_held() {
     let events = vec![
         Event { format: 3, ..row(1, "book", "1") },
         with_payload(row(2, "author", "1"), "not JSON"),
@@ -238,9 +238,9 @@ async fn ob_23_what_cannot_be_read_is_set_aside_or_held() {
         Event { kind: Kind::Truncate, ..row(5, "book", "") },
         row(6, "book", "1"),
     ];
-    let told = leads(&library(), events, no_sql).await;
+    let found = leads(&library(), events, no_sql).await;
     assert_eq!(
-        told,
+        found,
         [
             "held: unknown-format",
             "unreadable: unreadable-payload",
@@ -261,11 +261,11 @@ async fn ob_46_failures_of_an_edge_by_class() {
         })
     };
     for class in [Class::Retry, Class::RetryAfter] {
-        assert_eq!(failing(class).await.intake.unwrap_err().class, class, "the poll is repeated, nothing is lost");
+        assert_eq!(failing(class).await.intake.unwrap_err().class, class, "the poll is repeated, no row is lost");
     }
-    let told = |intake: honeyflow_source::Intake| -> Vec<_> {
+    let found = |intake: honeyflow_source::Intake| -> Vec<_> {
         intake.taken.iter().map(|taken| crate::store::text(&taken.leads)).collect()
     };
-    assert_eq!(told(failing(Class::Fatal).await.intake.unwrap()), ["book 1", "held: broken"]);
-    assert_eq!(told(failing(Class::Reject).await.intake.unwrap()), ["book 1", "unreadable: broken"]);
+    assert_eq!(found(failing(Class::Fatal).await.intake.unwrap()), ["book 1", "held: broken"]);
+    assert_eq!(found(failing(Class::Reject).await.intake.unwrap()), ["book 1", "unreadable: broken"]);
 }

@@ -1,4 +1,4 @@
-//! A store that answers from a table of answers and counts what it is asked.
+//! A store that answers from a script and counts its loads.
 
 use std::sync::{
     Arc, Mutex,
@@ -10,7 +10,7 @@ use honeyflow_event::{Event, Kind};
 use honeyflow_runtime::Failure;
 use honeyflow_source::{Intake, Leads, Source};
 use honeyflow_source_outbox::{Edge, EdgeBy, Entity, FanOutMode, OutboxSource};
-use honeyflow_store::{Columns, KeyColumn, KeyType, Poll, Polled, Reply, Request, Statement, Store};
+use honeyflow_store::{Columns, KeyColumn, KeyType, Poll, PollReply, Reply, Request, Statement, Store};
 
 type Answers = dyn Fn(&str, &str) -> Result<Vec<String>, Failure> + Send + Sync;
 
@@ -26,7 +26,7 @@ impl Store for Table {
         let reply = match request {
             Request::Poll(_) => {
                 let events = self.events.lock().unwrap().clone();
-                Ok(Reply::Polled(Polled { events, newest: self.newest, schema_version: 7, ..Polled::default() }))
+                Ok(Reply::Polled(PollReply { events, newest: self.newest, schema_version: 7, ..PollReply::default() }))
             }
             Request::Load(load) => {
                 self.loads.fetch_add(1, Ordering::Relaxed);
@@ -43,17 +43,17 @@ impl Store for Table {
     }
 }
 
-pub struct Asked {
+pub struct PollResult {
     pub intake: Result<Intake, Failure>,
     pub loads: usize,
 }
 
-/// Polls once.
+/// Polls the source once.
 pub async fn poll(
     entities: &[Entity],
     events: Vec<Event>,
     answers: impl Fn(&str, &str) -> Result<Vec<String>, Failure> + Send + Sync + 'static,
-) -> Asked {
+) -> PollResult {
     poll_shard(0, 1, entities, events, answers).await
 }
 
@@ -63,7 +63,7 @@ pub async fn poll_shard(
     entities: &[Entity],
     events: Vec<Event>,
     answers: impl Fn(&str, &str) -> Result<Vec<String>, Failure> + Send + Sync + 'static,
-) -> Asked {
+) -> PollResult {
     let table =
         Table { newest: 1.min(events.len()), events: Mutex::new(events), answers: Box::new(answers), loads: 0.into() };
     let table = Arc::new(table);
@@ -77,10 +77,10 @@ pub async fn poll_shard(
         payload_bytes_max: 1 << 20,
     };
     let intake = source.poll(request).await;
-    Asked { intake, loads: table.loads.load(Ordering::Relaxed) }
+    PollResult { intake, loads: table.loads.load(Ordering::Relaxed) }
 }
 
-/// The leads of each row as text: `book 1, book 2`, or what kind of leads they are.
+/// Returns the leads of each row as text: `book 1, book 2`, or the kind of leads.
 pub async fn leads(
     entities: &[Entity],
     events: Vec<Event>,

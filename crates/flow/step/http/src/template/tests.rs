@@ -75,7 +75,7 @@ fn se_22_no_data_reaches_another_host_or_path() {
 }
 
 #[test]
-fn se_22_urls_have_a_length() {
+fn se_22_the_length_of_urls_is_bounded() {
     let fits = "x".repeat(URL_BYTES_MAX - 1);
     assert!(rendered("https://api.test/{.}", &json!(fits)).is_ok());
     for length in [URL_BYTES_MAX, URL_BYTES_MAX * 1000] {
@@ -109,7 +109,7 @@ fn se_22_the_origin_is_literal() {
 }
 
 #[test]
-fn se_22_placeholders_have_their_places() {
+fn se_22_placeholders_stand_only_in_segments_and_values() {
     assert!(matches!(refused("https://api.test/?{.name}=1"), Error::PlaceholderInName));
     assert!(matches!(refused("https://api.test/?a=1&b{.name}=1"), Error::PlaceholderInName));
     assert!(matches!(refused("https://api.test/#{.id}"), Error::Fragment));
@@ -148,7 +148,7 @@ fn se_22_every_spelling_of_an_address_is_the_address() {
         let template = parse(&format!("https://{spelling}/"));
         let host = template.origin().host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let address: std::net::IpAddr =
-            host.parse().unwrap_or_else(|_| panic!("{spelling} is taken for the name {host}"));
+            host.parse().unwrap_or_else(|_| panic!("{spelling} is read as the name {host}"));
         assert!(crate::address::Guard::default().check(address).is_err(), "{spelling}");
     }
 }

@@ -1,4 +1,4 @@
-//! What comes back, from servers that mean well.
+//! Answers of well-behaved servers.
 
 use std::{io::Write, sync::Arc, time::Duration};
 
@@ -88,6 +88,6 @@ async fn wf_29_packed_answers_are_unpacked() {
 async fn wf_29_a_server_that_is_not_there_is_tried_again() {
     let gone = Server::always(Reply::default()).await.url("/");
     let outcome = outcomes(&step(&local(&gone)), vec![item(0, "k", json!({}))]).await.remove(0);
-    // the port is free again, or still half open: both are the server's trouble
+    // the port is free again, or still half open: both are failures of the server
     assert!(matches!(&outcome, Outcome::Failed(failure) if failure.class == Class::Retry), "{outcome:?}");
 }

@@ -1,4 +1,4 @@
-//! What is refused before anything runs.
+//! Configurations that are refused before the step runs.
 
 use honeyflow_step_http::{Config, Error, HttpStep, UrlError, kind};
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ fn read(settings: &Value) -> Result<Config, Error> {
 }
 
 #[test]
-fn se_22_addresses_in_the_url_are_judged_in_every_spelling() {
+fn se_22_addresses_in_the_url_are_checked_in_every_spelling() {
     for host in [
         "127.0.0.1",
         "2130706433",
@@ -57,7 +57,7 @@ fn se_22_addresses_in_the_url_are_judged_in_every_spelling() {
 }
 
 #[test]
-fn se_22_the_url_is_literal_where_it_must_be() {
+fn se_22_the_origin_of_the_url_is_literal() {
     assert!(matches!(refused(&Config::new("https://{.host}/")), Error::Url(UrlError::PlaceholderInOrigin)));
     assert!(matches!(refused(&Config::new("http://api.test/")), Error::Url(UrlError::PlainHttp)));
     let message = refused(&Config::new("https://{.host}/")).to_string();
@@ -100,7 +100,7 @@ fn se_22_headers_of_the_step_itself_cannot_be_set() {
 }
 
 #[test]
-fn se_20_secrets_are_fetched_and_never_written() {
+fn se_20_secrets_are_resolved_and_never_printed() {
     let config = read(&json!({
         "url": "https://api.test/",
         "headers": {"Authorization": "Bearer env:TOKEN", "X-Api-Key": "env:TOKEN", "Accept": "text/plain; q=1"},

@@ -1,4 +1,4 @@
-//! What comes back from servers, proxies and resolvers that are broken or mean harm.
+//! Answers of servers, proxies and resolvers that are broken or hostile.
 
 use std::{
     io::{self, Write},
@@ -72,7 +72,7 @@ async fn se_22_answers_have_a_limit() {
     assert!(matches!(given(text(8 * MEBIBYTE)).await, Outcome::Done(Some(_))));
     let beyond = failed(text(8 * MEBIBYTE + 1)).await;
     assert_eq!((beyond.class, &*beyond.code), (Class::Reject, "output-too-large"));
-    // one that only claims to be large, and one that does not say and goes on for ever
+    // an answer that only claims to be large, and an endless one without a length
     let claimed = "HTTP/1.1 200 OK\r\ncontent-length: 5368709120\r\n\r\nx";
     assert_eq!(failed(Reply { then_hang: true, ..Reply::raw(claimed) }).await.code, "output-too-large");
     let mut endless = Reply::raw("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n");
@@ -81,7 +81,7 @@ async fn se_22_answers_have_a_limit() {
 }
 
 #[tokio::test]
-async fn rl_22_waiting_ends() {
+async fn rl_22_every_wait_has_an_end() {
     let slow = Reply {
         pieces: "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n"
             .bytes()
@@ -118,26 +118,26 @@ async fn se_22_redirects_are_not_followed() {
             let server = Server::always(Reply::raw(reply)).await;
             let outcome = outcomes(&step(&local(&server.url("/"))), vec![item(0, "k", json!({}))]).await.remove(0);
             assert!(matches!(&outcome, Outcome::Failed(failure) if failure.code == "redirected"), "{outcome:?}");
-            assert_eq!(server.heard().len(), 1);
+            assert_eq!(server.requests().len(), 1);
         }
     }
-    assert!(other.heard().is_empty());
+    assert!(other.requests().is_empty());
 }
 
-/// Gives one list of addresses after the other, the last one for ever.
-struct Scripted {
+/// A resolver that returns one list of addresses per lookup, and repeats the last one.
+struct ScriptedLookup {
     answers: Vec<Vec<&'static str>>,
     asked: AtomicUsize,
 }
 
-impl Scripted {
-    fn new(answers: &[&[&'static str]]) -> Arc<Scripted> {
+impl ScriptedLookup {
+    fn new(answers: &[&[&'static str]]) -> Arc<ScriptedLookup> {
         let answers = answers.iter().map(|answer| answer.to_vec()).collect();
-        Arc::new(Scripted { answers, asked: AtomicUsize::new(0) })
+        Arc::new(ScriptedLookup { answers, asked: AtomicUsize::new(0) })
     }
 }
 
-impl Lookup for Scripted {
+impl Lookup for ScriptedLookup {
     fn lookup(&self, _host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
         let answer = &self.answers[asked.min(self.answers.len() - 1)];
@@ -146,7 +146,7 @@ impl Lookup for Scripted {
     }
 }
 
-async fn called(server: &Server, lookup: &Arc<Scripted>, networks: &[&str]) -> Outcome {
+async fn called(server: &Server, lookup: &Arc<ScriptedLookup>, networks: &[&str]) -> Outcome {
     let mut config = local(&format!("http://api.test:{}/", server.address.port()));
     config.allow_networks = networks.iter().map(|&network| network.to_owned()).collect();
     config.connect_timeout = Duration::from_secs(2);
@@ -162,7 +162,7 @@ fn refusal(outcome: &Outcome) -> (Class, &str) {
 }
 
 #[tokio::test]
-async fn se_22_names_that_lead_inside_are_not_connected_to() {
+async fn se_22_names_of_internal_addresses_are_refused() {
     let server = Server::always(Reply::json("1")).await;
     for inside in [
         "127.0.0.1",
@@ -174,49 +174,49 @@ async fn se_22_names_that_lead_inside_are_not_connected_to() {
         "0.0.0.0",
         "fd00:ec2::254",
     ] {
-        let outcome = called(&server, &Scripted::new(&[&[inside]]), &[]).await;
+        let outcome = called(&server, &ScriptedLookup::new(&[&[inside]]), &[]).await;
         assert_eq!(refusal(&outcome), (Class::Retry, "address-refused"), "{inside}");
     }
     let everything = ["0.0.0.0/0", "::/0"];
     for never in ["169.254.169.254", "0.0.0.0", "::", "fe80::1", "::ffff:169.254.169.254", "fd00:ec2::254"] {
-        let outcome = called(&server, &Scripted::new(&[&[never]]), &everything).await;
+        let outcome = called(&server, &ScriptedLookup::new(&[&[never]]), &everything).await;
         assert_eq!(refusal(&outcome), (Class::Retry, "address-refused"), "{never}");
     }
-    assert!(server.heard().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]
 async fn se_22_only_checked_addresses_are_connected_to() {
     let server = Server::always(Reply::json("1")).await;
-    // the second address of the answer is not in the list, and is not tried although it would answer
-    let lookup = Scripted::new(&[&["169.254.169.254", "127.0.0.1"]]);
+    // the resolver returns a forbidden and an allowed address: only the allowed one is used
+    let lookup = ScriptedLookup::new(&[&["169.254.169.254", "127.0.0.1"]]);
     assert_eq!(called(&server, &lookup, &["127.0.0.1"]).await, Outcome::Done(Some(Arc::new(json!(1)))));
-    let lookup = Scripted::new(&[&["127.0.0.2"]]);
+    let lookup = ScriptedLookup::new(&[&["127.0.0.2"]]);
     assert_eq!(refusal(&called(&server, &lookup, &["127.0.0.1"]).await).1, "address-refused");
 }
 
 #[tokio::test]
-async fn se_22_a_rebinding_resolver_is_checked_each_time_and_asked_once_per_connection() {
+async fn se_22_a_rebinding_resolver_is_asked_once_per_connection_and_checked_each_time() {
     let server = Server::always(Reply::json("1")).await;
     let mut config = local(&format!("http://api.test:{}/", server.address.port()));
     config.allow_networks = vec!["127.0.0.1".to_owned()];
-    let lookup = Scripted::new(&[&["127.0.0.1"], &["127.0.0.2"], &["169.254.169.254"]]);
+    let lookup = ScriptedLookup::new(&[&["127.0.0.1"], &["127.0.0.2"], &["169.254.169.254"]]);
     let step = HttpStep::with_lookup(&config, Arc::clone(&lookup) as Arc<dyn Lookup>).unwrap();
     let one = || async { outcomes(&step, vec![item(0, "k", json!({}))]).await.remove(0) };
     assert_eq!(one().await, Outcome::Done(Some(Arc::new(json!(1)))));
     assert_eq!(lookup.asked.load(Ordering::SeqCst), 1, "checked and connected to the same answer");
     assert_eq!(refusal(&one().await).1, "address-refused");
     assert_eq!(refusal(&one().await).1, "address-refused");
-    assert_eq!(server.heard().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
-/// The variables must be there before the process begins, so the test of answers runs once more in one of its own.
+/// The variables must be set before the process starts, so this runs a test of answers again in a separate process.
 #[test]
-fn se_22_proxy_variables_are_not_heeded() {
+fn se_22_proxy_variables_are_ignored() {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", "answer::wf_29_an_answer_is_the_output"]);
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
-        // nobody listens there
+        // no server listens on this port
         again.env(name, "http://127.0.0.1:9");
     }
     again.env("NO_PROXY", "").env("no_proxy", "");

@@ -1,4 +1,4 @@
-//! Against a server of our own on loopback that answers by script, well or badly.
+//! Tests of the step with a test server on loopback that answers by script, correctly or not.
 
 mod answer;
 mod construct;

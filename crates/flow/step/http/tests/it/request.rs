@@ -1,4 +1,4 @@
-//! What goes out.
+//! The requests that the step sends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,7 +51,7 @@ async fn wf_15_url_and_body_see_run_and_steps() {
     };
     let sent = honeyflow_step::Item { context: Some(Arc::new(context)), ..item(5, "a", json!({})) };
     outcomes(&step(&config), vec![sent]).await;
-    let heard = &server.heard()[0];
+    let heard = &server.requests()[0];
     assert!(heard.head.starts_with("POST /book/7 HTTP/1.1\r\n"), "{}", heard.head);
     assert_eq!(serde_json::from_slice::<Value>(&heard.body).unwrap(), json!({"title": "Ulysses"}));
 }
@@ -66,14 +66,14 @@ async fn wf_29_a_call_carries_key_version_and_body() {
     step.execute(first).await;
     sent.attempt = 2;
     outcomes(&step, vec![sent.clone()]).await;
-    for heard in server.heard() {
+    for heard in server.requests() {
         assert!(heard.head.starts_with("POST /hook HTTP/1.1\r\n"), "{}", heard.head);
         assert_eq!(heard.header("idempotency-key"), Some(&*key), "the same for every attempt");
         assert_eq!(heard.header("honeyflow-version"), Some(&*sent.stamp.to_string()));
         assert_eq!(heard.header("content-type"), Some("application/json"));
         assert_eq!(serde_json::from_slice::<Value>(&heard.body).unwrap(), json!({"title": "Ulysses"}));
     }
-    assert_eq!(server.heard().len(), 2);
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn wf_29_method_headers_and_body_are_as_configured() {
         outcomes(&step(&config), vec![item(1, "k", json!({"id": 7, "title": "T"}))]).await,
         [Outcome::Done(None)]
     );
-    let heard = server.heard().remove(0);
+    let heard = server.requests().remove(0);
     assert!(heard.head.starts_with("PUT /book/7 "), "{}", heard.head);
     assert_eq!(heard.header("authorization"), Some("Bearer canary"));
     assert_eq!(heard.header("x-kind"), Some("book"));
@@ -98,7 +98,7 @@ async fn wf_29_method_headers_and_body_are_as_configured() {
     config.method = "GET".to_owned();
     config.body = None;
     outcomes(&step(&config), vec![item(1, "k", json!({"id": 7}))]).await;
-    let heard = server.heard().remove(1);
+    let heard = server.requests().remove(1);
     assert_eq!((heard.header("content-type"), heard.body.len()), (None, 0));
 }
 
@@ -108,7 +108,7 @@ async fn se_22_keys_and_documents_make_no_header() {
     let step = step(&local(&server.url("/{$event.key}?v={.v}")));
     let evil = "x\r\nX-Injected: 1\r\n\r\nGET /second HTTP/1.1\r\n";
     outcomes(&step, vec![item(0, evil, json!({ "v": evil }))]).await;
-    let heard = server.heard();
+    let heard = server.requests();
     assert_eq!(heard.len(), 1);
     assert_eq!(heard[0].header("x-injected"), None);
     let encoded = "x%0D%0AX-Injected%3A%201%0D%0A%0D%0AGET%20%2Fsecond%20HTTP%2F1.1%0D%0A";
@@ -121,7 +121,7 @@ async fn wf_29_sixteen_calls_of_a_batch_are_under_way_at_once() {
     let mut work = batch((0..100).map(|n| item(n, "k", json!({}))).collect());
     work.timeout = Duration::from_secs(3);
     let given = step(&local(&server.url("/"))).execute(work).await;
-    assert_eq!(server.heard().len(), CALLS_MAX);
+    assert_eq!(server.requests().len(), CALLS_MAX);
     let codes: Vec<_> = given
         .iter()
         .filter_map(|outcome| match outcome {
@@ -129,12 +129,16 @@ async fn wf_29_sixteen_calls_of_a_batch_are_under_way_at_once() {
             _ => None,
         })
         .collect();
-    assert_eq!(codes.iter().filter(|code| **code == "timeout").count(), CALLS_MAX, "these may have been heard");
+    assert_eq!(
+        codes.iter().filter(|code| **code == "timeout").count(),
+        CALLS_MAX,
+        "the server may have received these"
+    );
     assert_eq!(codes.iter().filter(|code| **code == "not-reached").count(), 100 - CALLS_MAX);
 }
 
 #[tokio::test]
-async fn wf_29_a_slow_call_holds_up_only_itself() {
+async fn wf_29_a_slow_call_delays_no_other() {
     let server = Server::start(|heard| if heard.target() == "/0" { Reply::silence() } else { Reply::json("1") }).await;
     let mut work = batch((0..200).map(|n| item(n, "k", json!({ "id": n }))).collect());
     work.timeout = Duration::from_secs(12);
@@ -144,7 +148,7 @@ async fn wf_29_a_slow_call_holds_up_only_itself() {
 }
 
 #[tokio::test]
-async fn se_22_a_request_body_has_a_limit() {
+async fn se_22_the_size_of_a_request_body_is_bounded() {
     let server = Server::always(Reply::status(204)).await;
     let step = step(&local(&server.url("/")));
     let text = |bytes: usize| item(0, "k", json!("x".repeat(bytes - 2)));
@@ -152,5 +156,5 @@ async fn se_22_a_request_body_has_a_limit() {
     let given = outcomes(&step, vec![text(max), text(max + 1)]).await;
     assert_eq!(given[0], Outcome::Done(None));
     assert!(matches!(&given[1], Outcome::Failed(failure) if failure.code == "request-too-large"));
-    assert_eq!(server.heard().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! A server that hears requests as they come over the wire and writes bytes as a script says.
+//! A test server that records requests as they arrive and writes the bytes of a script.
 
 use std::{
     net::SocketAddr,
@@ -13,13 +13,13 @@ use tokio::{
 };
 
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ReceivedRequest {
     /// Request line and headers, as sent.
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Heard {
+impl ReceivedRequest {
     pub fn target(&self) -> &str {
         self.head.split(' ').nth(1).unwrap()
     }
@@ -30,7 +30,7 @@ impl Heard {
     }
 }
 
-/// What to write, piece by piece; the connection is closed after it.
+/// The bytes to write, piece by piece; then the server closes the connection.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     pub pieces: Vec<Vec<u8>>,
@@ -61,16 +61,16 @@ impl Reply {
     }
 }
 
-type Script = Arc<dyn Fn(&Heard) -> Reply + Send + Sync>;
+type Script = Arc<dyn Fn(&ReceivedRequest) -> Reply + Send + Sync>;
 
 pub struct Server {
     pub address: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    heard: Arc<Mutex<Vec<ReceivedRequest>>>,
     accepting: JoinHandle<()>,
 }
 
 impl Server {
-    pub async fn start(script: impl Fn(&Heard) -> Reply + Send + Sync + 'static) -> Server {
+    pub async fn start(script: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -91,7 +91,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.heard.lock().unwrap().clone()
     }
 }
@@ -102,8 +102,8 @@ impl Drop for Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, script: Script, log: Arc<Mutex<Vec<Heard>>>) {
-    let Some(heard) = hear(&mut stream).await else { return };
+async fn serve(mut stream: TcpStream, script: Script, log: Arc<Mutex<Vec<ReceivedRequest>>>) {
+    let Some(heard) = read_request(&mut stream).await else { return };
     let reply = script(&heard);
     log.lock().unwrap().push(heard);
     for piece in &reply.pieces {
@@ -115,13 +115,13 @@ async fn serve(mut stream: TcpStream, script: Script, log: Arc<Mutex<Vec<Heard>>
         }
     }
     if reply.then_hang {
-        // until the other side goes
+        // until the client closes the connection
         let _ = stream.read(&mut [0]).await;
     }
     let _ = stream.shutdown().await;
 }
 
-async fn hear(stream: &mut TcpStream) -> Option<Heard> {
+async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -132,7 +132,7 @@ async fn hear(stream: &mut TcpStream) -> Option<Heard> {
         }
     };
     let head = String::from_utf8(bytes[..end].to_vec()).ok()?;
-    let mut heard = Heard { head, body: bytes.split_off(end + 4) };
+    let mut heard = ReceivedRequest { head, body: bytes.split_off(end + 4) };
     let length: usize = heard.header("content-length").map_or(0, |text| text.parse().unwrap());
     while heard.body.len() < length {
         if stream.read_buf(&mut heard.body).await.ok()? == 0 {

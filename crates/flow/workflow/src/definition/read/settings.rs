@@ -1,14 +1,14 @@
-//! The keys of a kind, checked against what the kind says of them, and secrets written where they should not be.
+//! Checks the settings of a step against its kind, and finds secrets that are written inline.
 
 use serde_json::{Map, Value};
 
 use super::table::{Table, one_of, wrong_type};
 use super::{STEP_KEYS, STEP_KEYS_LATER};
 use crate::catalogue::{Kind, Setting, SettingValue};
-use crate::{duration, problem::Problem};
+use crate::{codes, duration, problem::Problem};
 
-/// The keys that are not those of every step. Of a kind that does not exist nothing is known: that is reported once,
-/// with the graph, and its keys are kept.
+/// Reads the keys that only this kind has. The settings of an unknown kind cannot be checked: the kind is reported
+/// once, with the graph, and its keys are kept.
 pub(super) fn read_settings(table: &mut Table<'_, '_>, kind: Option<&Kind>, settings: &mut Map<String, Value>) {
     if let Some(kind) = kind {
         let names: Vec<&str> = kind.settings.iter().map(|setting| setting.name).collect();
@@ -16,7 +16,9 @@ pub(super) fn read_settings(table: &mut Table<'_, '_>, kind: Option<&Kind>, sett
         for setting in kind.settings.iter().filter(|setting| setting.required) {
             if table.get(setting.name).is_none() {
                 let message = format!("`{}` needs the key `{}`", kind.name, setting.name);
-                table.problems.push(Problem::error(&*table.path, "missing-key", message).help(setting.doc));
+                table
+                    .problems
+                    .push(Problem::error(&*table.path, codes::problem::MISSING_KEY, message).help(setting.doc));
             }
         }
     }
@@ -45,7 +47,7 @@ fn check_setting(path: String, setting: &Setting, value: &Value, problems: &mut 
             match value.as_str() {
                 Some(word) if words.contains(&word) => {}
                 Some(word) => {
-                    let problem = Problem::error(path, "bad-value", format!("there is no `{word}` here"));
+                    let problem = Problem::error(path, codes::problem::BAD_VALUE, format!("there is no `{word}` here"));
                     problems.push(one_of(problem, word, words));
                 }
                 None => problems.push(wrong_type(path, "a text").help(setting.doc)),
@@ -64,8 +66,8 @@ fn check_setting(path: String, setting: &Setting, value: &Value, problems: &mut 
     }
 }
 
-/// Passwords have no place in a definition, which is stored, compared and shown. Looked for by the names that people
-/// give them, and in addresses.
+/// Finds secrets, which must not be in a definition, since it is stored, compared and shown. It looks for the usual
+/// names of keys, and for passwords in URLs.
 fn find_secrets(path: &str, key: &str, value: &Value, problems: &mut Vec<Problem>) {
     const NAMES: &[&str] = &["password", "passwd", "secret", "token", "authorization", "api-key", "apikey"];
     match value {
@@ -104,13 +106,13 @@ fn is_reference(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.starts_with("env:") || text.starts_with("file:"))
 }
 
-/// A reference, or the word of a scheme before one: `Bearer env:NAME`.
+/// Whether the text is a reference, or a scheme and a reference: `Bearer env:NAME`.
 fn is_kept_elsewhere(text: &str) -> bool {
     let (scheme, last) = text.rsplit_once(' ').unwrap_or(("", text));
     scheme.chars().all(|letter| letter.is_ascii_alphabetic()) && (last.starts_with("env:") || last.starts_with("file:"))
 }
 
 fn secret_inline(path: String) -> Problem {
-    Problem::error(path, "secret-inline", "a secret is written out here")
+    Problem::error(path, codes::problem::SECRET_INLINE, "a secret is written out here")
         .help("name where it is kept: \"env:NAME\" or \"file:path\"")
 }

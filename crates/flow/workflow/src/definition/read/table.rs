@@ -1,12 +1,12 @@
-//! One table of the configuration: its keys taken one by one, each with its type, complaints collected on the way.
+//! One table of the configuration: reads its keys one by one, each with its type, and collects the problems.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::{duration, problem::Problem};
+use crate::{codes, duration, problem::Problem};
 
-/// A table of the configuration, where it stands, and where to complain.
+/// A table of the configuration, its path, and the list of problems.
 pub(super) struct Table<'v, 'p> {
     pub(super) fields: &'v Map<String, Value>,
     pub(super) path: String,
@@ -35,16 +35,20 @@ impl<'v, 'p> Table<'v, 'p> {
         self.fields.get(key)
     }
 
-    /// Complains about every key that is none of these.
+    /// Reports every key that is not in one of these lists.
     pub(super) fn names(&mut self, keys: &[&str], later: &[&str], more: &[&str]) {
         for key in self.fields.keys().map(String::as_str) {
             if keys.contains(&key) || more.contains(&key) {
                 continue;
             }
             let problem = if later.contains(&key) {
-                Problem::error(self.at(key), "unknown-key", format!("`{key}` is planned but not built yet"))
+                Problem::error(
+                    self.at(key),
+                    codes::problem::UNKNOWN_KEY,
+                    format!("`{key}` is planned but not built yet"),
+                )
             } else {
-                Problem::error(self.at(key), "unknown-key", format!("there is no key `{key}` here"))
+                Problem::error(self.at(key), codes::problem::UNKNOWN_KEY, format!("there is no key `{key}` here"))
                     .nearest(key, keys.iter().chain(more).copied())
             };
             self.problems.push(problem);
@@ -71,7 +75,11 @@ impl<'v, 'p> Table<'v, 'p> {
 
     pub(super) fn required_text(&mut self, key: &str) -> Option<&'v str> {
         if self.get(key).is_none() {
-            self.problems.push(Problem::error(&*self.path, "missing-key", format!("the key `{key}` is missing")));
+            self.problems.push(Problem::error(
+                &*self.path,
+                codes::problem::MISSING_KEY,
+                format!("the key `{key}` is missing"),
+            ));
         }
         self.text(key)
     }
@@ -116,13 +124,14 @@ impl<'v, 'p> Table<'v, 'p> {
         let word = self.text(key)?;
         let read = from_word(word);
         if read.is_none() {
-            let problem = Problem::error(self.at(key), "bad-value", format!("`{key}` cannot be `{word}`"));
+            let problem =
+                Problem::error(self.at(key), codes::problem::BAD_VALUE, format!("`{key}` cannot be `{word}`"));
             self.problems.push(one_of(problem, word, words));
         }
         read
     }
 
-    /// The items of a list with their places.
+    /// Returns the items of a list with their paths.
     pub(super) fn list(&mut self, key: &str) -> Vec<(&'v Value, String)> {
         let items = self.take(key, "a list", Value::as_array);
         let path = self.at(key);
@@ -131,7 +140,7 @@ impl<'v, 'p> Table<'v, 'p> {
 }
 
 pub(super) fn wrong_type(path: String, expected: &str) -> Problem {
-    Problem::error(path, "bad-value", format!("expected {expected}"))
+    Problem::error(path, codes::problem::BAD_VALUE, format!("expected {expected}"))
 }
 
 pub(super) fn one_of(problem: Problem, written: &str, words: &[&str]) -> Problem {

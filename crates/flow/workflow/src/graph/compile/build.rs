@@ -1,4 +1,4 @@
-//! The last part of compiling, when nothing is wrong: numbers for names, flat arrays for lists.
+//! The last part of compiling, for a definition without problems: replaces names by numbers and lists by flat arrays.
 
 use std::{ops::Range, sync::Arc};
 
@@ -6,7 +6,7 @@ use super::{Compiler, Parts};
 use crate::catalogue::Kind;
 use crate::definition::{Definition, Edge, StepDefinition};
 use crate::expression::Expression;
-use crate::graph::{CompiledOn, Graph, Masks, Sees, Step, StepId, reads::Ancestors};
+use crate::graph::{CompiledOn, ContextReads, Graph, Masks, Step, StepId, reads::Ancestors};
 
 impl Compiler<'_> {
     pub(super) fn build(&mut self, version: u32, on: Vec<CompiledOn>, order: &[usize], output_read: &[bool]) -> Graph {
@@ -43,7 +43,7 @@ impl Compiler<'_> {
 }
 
 impl Compiler<'_> {
-    fn sees(&self, step: usize, parts: &Parts, order: &[usize]) -> Sees {
+    fn sees(&self, step: usize, parts: &Parts, order: &[usize]) -> ContextReads {
         let own = || parts.settings.iter().map(|(_, expression)| expression);
         let reads = |name: &str| own().any(|expression| expression.variables().any(|variable| variable == name));
         let mut steps: Vec<StepId> = own()
@@ -54,11 +54,11 @@ impl Compiler<'_> {
         if own().any(Expression::reads_all) {
             let plain: Vec<Vec<usize>> =
                 self.needs.iter().map(|needs| needs.iter().map(|(need, _)| *need).collect()).collect();
-            steps.extend(Ancestors::new(&plain, order).of(step).map(id));
+            steps.extend(Ancestors::new(&plain, order).ancestors_of(step).map(id));
         }
         steps.sort_unstable();
         steps.dedup();
-        Sees { run: reads("$run"), item: reads("$item"), steps }
+        ContextReads { run: reads("$run"), item: reads("$item"), steps }
     }
 }
 
@@ -94,7 +94,7 @@ fn build_step(
         tolerate: step.tolerate,
         limit: step.limit.clone(),
         settings: Arc::new(step.settings.clone()),
-        sees: Sees::default(),
+        sees: ContextReads::default(),
         output_read,
         needs,
         dependents,
@@ -127,12 +127,12 @@ fn append<T>(all: &mut Vec<T>, more: impl Iterator<Item = T>) -> Range<u32> {
     narrow(start)..narrow(all.len())
 }
 
-/// At most [`crate::definition::EDGES_MAX`], which was checked.
+/// Converts a number of edges; it is at most [`crate::definition::EDGES_MAX`], which was checked.
 fn narrow(edges: usize) -> u32 {
     u32::try_from(edges).unwrap_or(u32::MAX)
 }
 
-/// Below [`crate::definition::STEPS_MAX`], which was checked.
+/// Converts the index of a step; it is below [`crate::definition::STEPS_MAX`], which was checked.
 fn id(step: usize) -> StepId {
     StepId::try_from(step).unwrap_or(StepId::MAX)
 }

@@ -1,15 +1,15 @@
-//! Each planted bug is found by the tests that should find it: with the bug on they fail, without it they pass.
+//! The tests find each planted bug: they fail with the bug and pass without it.
 
 use std::panic::catch_unwind;
 
 use super::*;
 
-/// With the bug planted, each of these tests fails.
+/// Checks that each of these tests fails with the bug, and passes without it.
 #[expect(clippy::disallowed_methods, reason = "a test may have threads")]
 fn found_by(bug: &'static str, tests: &[fn()]) {
     for test in tests {
         let test = *test;
-        // in a thread of its own: whatever is planted goes with it
+        // in a separate thread: the planted bug ends with it
         let outcome = std::thread::spawn(move || {
             crate::planted::plant(Some(bug));
             let failed = catch_unwind(test).is_err();

@@ -1,4 +1,4 @@
-//! Random graphs and outcomes, compared with a direct reading of the tables that shares no code with the run.
+//! Random graphs and outcomes, compared with a direct implementation of the tables that shares no code with the run.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ const TRIGGERS: [Trigger; 6] = [
 #[derive(Clone, Debug)]
 struct Case {
     definition: Definition,
-    /// How each step would end, if it ran.
+    /// How each step ends if it runs.
     ends: Vec<End>,
-    /// Chooses among ready steps.
+    /// Chooses one of the ready steps.
     choices: Vec<u16>,
-    /// The row is gone, from the beginning.
+    /// The row is gone from the beginning.
     missing: bool,
 }
 
-/// Needs point backwards, so that there is no cycle; names are shuffled, so that this is not what saves us.
+/// Needs point backwards, so that there is no cycle; names are shuffled, so that the order of names does not help.
 fn case(steps: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
     let step = (
         proptest::collection::vec((any::<u16>(), 0..6_u8), 0..5),
@@ -49,7 +49,7 @@ fn case(steps: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
             let trigger = TRIGGERS[trigger];
             let mut chosen = BTreeMap::new();
             for (need, edge) in needs.into_iter().filter(|_| n > 0) {
-                // near ones, so that the graphs are deep
+                // near steps, so that the graphs are deep
                 let need = n - 1 - usize::from(need) % n.min(8);
                 let plain = matches!(trigger, Trigger::OneFailed | Trigger::AllFailed);
                 let on = [Edge::Done, Edge::Failure, Edge::Success][usize::from(edge).min(2)];
@@ -76,7 +76,7 @@ fn name(n: usize) -> String {
     format!("s{}_{n}", n * 7919 % 101)
 }
 
-/// The letter that a trigger sees.
+/// Returns the letter that a trigger sees.
 fn mapped(end: State, optional: bool, on: Edge) -> char {
     match (on, end) {
         (Edge::Done, _) => 'S',
@@ -90,7 +90,7 @@ fn mapped(end: State, optional: bool, on: Edge) -> char {
     }
 }
 
-/// Raw letters, for the triggers that look for failure.
+/// Returns the raw letters, for the triggers that look for failures.
 fn raw(end: State) -> char {
     match end {
         State::Succeeded => 'S',
@@ -100,7 +100,7 @@ fn raw(end: State) -> char {
     }
 }
 
-/// None: it runs. The six rows as they stand in the specification.
+/// Applies the six rows of the specification; `None`: the step runs.
 fn row(trigger: Trigger, seen: &str) -> Option<State> {
     let some = |letters: &str| seen.chars().any(|letter| letters.contains(letter));
     let all = |letters: &str| seen.chars().all(|letter| letters.contains(letter));
@@ -119,7 +119,7 @@ fn row(trigger: Trigger, seen: &str) -> Option<State> {
     }
 }
 
-/// The states of all steps, in the order of the definition, which is topological.
+/// Returns the states of all steps, in the order of the definition, which is topological.
 fn read_states(case: &Case) -> Vec<State> {
     let position = |name: &str| case.definition.steps.iter().position(|step| &*step.name == name).unwrap();
     let mut states: Vec<State> = Vec::new();
@@ -134,7 +134,7 @@ fn read_states(case: &Case) -> Vec<State> {
                     _ => {
                         let need_step = &case.definition.steps[need_at];
                         match mapped(states[need_at], need_step.optional, need.on) {
-                            // it would have passed, had it been decided later
+                            // it would have passed if it had been decided later
                             'K' if need.on == Edge::Success && case.missing && !need_step.on_missing_run => 'S',
                             letter => letter,
                         }
@@ -154,7 +154,7 @@ fn read_states(case: &Case) -> Vec<State> {
 
 fn read_verdict(case: &Case, states: &[State]) -> Verdict {
     let steps = &case.definition.steps;
-    // recursion from above, where the run goes from the end: slow and plain
+    // recursion from the start, while the run goes from the end: slow and simple
     fn forgiven(case: &Case, states: &[State], n: usize) -> bool {
         let steps = &case.definition.steps;
         (0..steps.len()).any(|dependent| {
@@ -172,16 +172,16 @@ fn read_verdict(case: &Case, states: &[State]) -> Verdict {
 }
 
 fn compare(case: &Case) -> Result<bool, TestCaseError> {
-    // a step that can never run is refused: such graphs have no runs
+    // a graph with an unreachable step is refused, so it has no runs
     let Ok(graph) = compile(&case.definition, 1, &sample::catalogue()) else { return Ok(false) };
     let expected = read_states(case);
     let verdict = read_verdict(case, &expected);
-    // first come, last come, and two arbitrary ways
+    // four orders: first ready first, last ready first, and two random ones
     for way in 0..4_u64 {
         let mut ready = Vec::new();
         let mut run = Run::begin(&graph, &mut ready);
         if case.missing {
-            run.missing();
+            run.set_missing();
         }
         let mut ended = Vec::new();
         let mut turn = 0_usize;
@@ -203,7 +203,7 @@ fn compare(case: &Case) -> Result<bool, TestCaseError> {
             prop_assert!(run.end(&graph, step, case.ends[usize::from(step)], &mut ready));
             ended.push((step, case.ends[usize::from(step)]));
             prop_assert_eq!(run.ended(&graph), run.verdict(&graph).is_some());
-            // what is resumed from here is in the same state
+            // a run that is restored from here is in the same state
             if way == 3 && choice % 16 == 0 && !case.missing {
                 let mut ready_again = Vec::new();
                 let again = Run::restore(&graph, &ended, &mut ready_again);
@@ -256,7 +256,7 @@ fn wf_41_graphs_beyond_one_word_follow_the_table_in_every_order() {
     run_cases(65..140, cases(2000));
 }
 
-/// A chain: each step waits for the one before.
+/// A chain: each step needs the one before.
 #[test]
 fn wf_19_a_chain_of_ten_thousand_steps_runs() {
     let steps: serde_json::Map<_, _> = (0..10_000)
@@ -281,7 +281,7 @@ fn wf_19_a_chain_of_ten_thousand_steps_runs() {
     }
 }
 
-/// A fan: one, then thousands side by side, then one.
+/// A fan: one step, then thousands in parallel, then one.
 #[test]
 fn wf_19_a_fan_of_ten_thousand_steps_runs() {
     let mut steps: serde_json::Map<_, _> =

@@ -1,9 +1,9 @@
--- A limit's bucket, in integers: the same arithmetic as `honeyflow_hive::bucket`.
+-- The bucket of a limit, in integers: the same arithmetic as `honeyflow_hive::bucket`.
 --
--- `issued_u` counts for ever and passes 2^53 in a day of heavy use: it is only ever added to by the server itself.
+-- `issued_u` counts forever and passes 2^53 in a day of heavy use, so only commands of the server add to it, never Lua.
 
 local MICRO = 1000000
--- A bucket that has been full for so long is forgotten by the server, should nobody sweep it before.
+-- A bucket that has been full for this long expires on the server, if no sweep deletes it before.
 local KEPT_MS = 600000
 local LONGEST_MS = 10000000000000
 
@@ -56,7 +56,7 @@ local function flow_ms(rule, amount_u)
   return rounded_up(amount_u, rule.rate_u) * rule.period_ms
 end
 
--- A second of hive time, and what may be booked of it.
+-- A second of hive time, and how much of it may be reserved.
 local SLOT_MS = 1000
 local ASKED_MAX = 4503599627370496
 
@@ -66,12 +66,12 @@ local function bookable_u(rule)
   return books and rule.rate_u * 970 or 0
 end
 
--- Full, unless the store may have forgotten what was given a moment ago, or is booked.
+-- A new bucket: full, unless the store may have lost what it gave a moment ago or what was reserved.
 local function fresh(rule, cap)
   local lineage_ms = tonumber(redis.call('HGET', k_view, 'lineage_ms') or 0)
   local life_ms = flow_ms(rule, half(rule.burst_u)) or 0
   local forgot = lineage_ms > 0 and now < lineage_ms + life_ms
-  -- Where the clock went back since, the two seconds begin with the next one.
+  -- If the clock went back since the lineage began, the two seconds begin with the next one.
   local now_slot, last = quotient(now, SLOT_MS), lineage_ms > 0 and quotient(lineage_ms, SLOT_MS) + 1 or -1
   local slot = math.max(now_slot, math.min(last - 1, now_slot + 1))
   local unknown_u = bookable_u(rule)
@@ -81,7 +81,7 @@ local function fresh(rule, cap)
     level_u = 0, asked_u = 0, weight = 0, cut_weight = 0}
 end
 
--- What flows to those who have booked. Before the present second it is as much as in it.
+-- What flows to nodes with reservations. A time before the present second counts with the rate of the present second.
 local function booked_between(bucket, from_ms, to_ms)
   local turns_ms = (bucket.slot + 1) * SLOT_MS
   local now_ms = math.max(0, math.min(to_ms, turns_ms) - from_ms)
@@ -89,7 +89,7 @@ local function booked_between(bucket, from_ms, to_ms)
   return quotient(bucket.booked_u, SLOT_MS) * now_ms + quotient(bucket.next_u, SLOT_MS) * next_ms
 end
 
--- Its second has not begun again since the clock went back.
+-- Whether the clock went back and the bucket's second has not begun again.
 local function is_ahead(bucket)
   return quotient(now, SLOT_MS) < bucket.slot
 end
@@ -116,7 +116,7 @@ local function next_level(bucket, most_u)
   return math.max(stepped_u, equal_u)
 end
 
--- Another second may have begun.
+-- Moves the reservations on if another second has begun.
 local function turn(bucket, most_u)
   local slot = quotient(now, SLOT_MS)
   if slot <= bucket.slot then return end
@@ -126,7 +126,7 @@ local function turn(bucket, most_u)
   bucket.asked_u, bucket.weight, bucket.cut_weight = 0, 0, 0
 end
 
--- Whole permits of the next second; none while that one comes again.
+-- Reserves whole permits of the next second; none while that second passes for the second time.
 local function book(bucket, want, weight)
   if is_ahead(bucket) then return 0 end
   local bookable, want_u = bookable_u(bucket), want * MICRO
@@ -158,7 +158,7 @@ local function refill(bucket, cap_u, at_ms)
   end
 end
 
--- Under a changed definition the old rule counts until that came into force.
+-- Computes the level now. If the definition changed, the old rule applies until the new one came into force.
 local function count(bucket, rule, cap)
   if now < bucket.pool_ms or is_ahead(bucket) then go_back(bucket) end
   bucket.pool_ms = math.min(bucket.pool_ms, now)
@@ -168,7 +168,7 @@ local function count(bucket, rule, cap)
     refill(bucket, old_cap_u, since_ms)
     bucket.version, bucket.rate_u, bucket.period_ms, bucket.burst_u = rule.version, rule.rate_u, rule.period_ms, rule.burst_u
     local new_cap_u = cap(bucket.burst_u)
-    -- Where nothing flows back, what was used of a window stays used, whatever there is of it now.
+    -- If nothing refills (rate 0), what was used of a window stays used, even if the size of the window changed.
     if old_rate_u == 0 and bucket.rate_u == 0 then
       bucket.pool_u = math.max(0, new_cap_u - math.max(0, old_cap_u - bucket.pool_u))
     end
@@ -178,14 +178,14 @@ local function count(bucket, rule, cap)
   turn(bucket, bookable_u(bucket))
 end
 
--- Until so much is in it; nil: never by itself.
+-- How long until the bucket holds `amount_u`; nil: it never does by itself.
 local function until_ms(bucket, amount_u)
   local missing_u = math.max(0, amount_u - bucket.pool_u)
   local flow = missing_u == 0 and 0 or flow_ms(bucket, missing_u)
   return flow and math.max(0, bucket.pool_ms + flow - now)
 end
 
--- How long there is anything to remember.
+-- How long the bucket differs from a new one.
 local function matters_ms(bucket)
   if bucket.reset_ms > 0 then return math.max(0, bucket.reset_ms - now) end
   return until_ms(bucket, bucket.burst_u)
@@ -198,7 +198,7 @@ local function save(key, ledger, limit, limit_key, bucket)
     values[#values + 1] = whole(bucket[name])
   end
   redis.call('HSET', key, unpack(values))
-  -- Ever, or as far as 63 bits go.
+  -- The total ever issued; it stops at the largest 63-bit number.
   local issued_u = redis.pcall('HINCRBY', key, 'issued_u', whole(bucket.given_u))
   if type(issued_u) == 'number' then redis.call('ZADD', ledger, whole(issued_u), limit_key) end
   local left_ms = matters_ms(bucket)

@@ -1,4 +1,4 @@
--- Leases: a row is an epoch, which is never deleted; the rest may be missing.
+-- Leases: a lease with an epoch has a row. The epoch is never deleted; the other fields may be missing.
 
 local function is_free(lease)
   local holder = redis.call('HGET', k_holder, lease)
@@ -21,7 +21,7 @@ local function set_heir(lease, heir)
   end
 end
 
--- The last part: what the heir has loaded, if it may lead.
+-- The last field: the warm leases of the successor, if it may lead.
 local function lease_row(lease)
   local epoch = redis.call('HGET', k_epoch, lease)
   if not epoch then return false end
@@ -31,7 +31,7 @@ local function lease_row(lease)
     heir and may_lead(heir) and redis.call('HGET', k_warm, heir)}
 end
 
--- Why nothing may be minted now. Judged here, on the server that would mint.
+-- Why no epoch may be minted now, or nil. It is decided here, on the server that would mint.
 local function refusal(lineage, watched_long)
   local recorded, hold = field('lineage'), field('hold')
   if lineage ~= server() or recorded ~= server() then return {'refused', 'lineage'} end
@@ -41,7 +41,7 @@ local function refusal(lineage, watched_long)
   if wait > 0 and watched_long ~= '1' then return {'refused', 'early', wait} end
 end
 
--- Claims are arguments from there on: lease, epoch seen or held, floor. All are judged before the first is written.
+-- Claims are the arguments from `first` on: lease, epoch seen or held, floor. All are checked before the first is written.
 local function mint(first, holder, kind, cause, is_allowed)
   local minted, seen = {}, {}
   for i = first, #ARGV, 3 do

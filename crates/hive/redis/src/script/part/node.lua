@@ -1,4 +1,4 @@
--- Nodes: whoever has a score in `alive` has a row, expired or not.
+-- Nodes: a node with a score in `alive` has a row, expired or not.
 
 local function expires(node)
   return tonumber(redis.call('ZSCORE', k_alive, node) or nil)
@@ -13,7 +13,7 @@ local function may_lead(node)
   return is_alive(node) and redis.call('SISMEMBER', k_eligible, node) == 1
 end
 
--- What others need to know of a node to judge whether it is dead.
+-- What other nodes need to know about a node to decide whether it is dead.
 local function watched(node)
   local at = redis.call('ZSCORE', k_alive, node)
   if not at then return false end
@@ -29,7 +29,7 @@ local function node_row(node)
     redis.call('HGET', k_meta, node)}
 end
 
--- Deletes the row and gives back its slots. Leases keep their holder: one without a row is nobody.
+-- Deletes the node's row and gives back its slots. Leases keep their holder field: a holder without a row does not count.
 local function remove(node, kind, cause)
   for _, key in ipairs({k_alive, k_ready, k_engaged}) do redis.call('ZREM', key, node) end
   for _, key in ipairs({k_traffic, k_beat, k_heartbeat, k_ttl, k_name, k_warm, k_meta}) do redis.call('HDEL', key, node) end
@@ -38,7 +38,7 @@ local function remove(node, kind, cause)
   event(kind, node, nil, nil, cause)
 end
 
--- Arguments from there on: node, the beat that was watched, whether it was silent for long, why.
+-- Arguments from `first` on: node, the beat that was watched, whether it was silent for long, cause.
 local function bury(first)
   local buried = {}
   for i = first, #ARGV, 4 do

@@ -1,4 +1,4 @@
--- Slots: a bucket's `issued_u` is what all nodes have; what each has stands with the node.
+-- Slots: `issued_u` of a bucket counts the slots of all nodes; a hash per node says how many it has.
 
 local function slots_of(node)
   return prefix .. ':slots:' .. node
@@ -7,7 +7,7 @@ end
 local function set_issued(limit, key, issued_u)
   redis.call('HSET', prefix .. ':limit:' .. limit .. ':' .. key, 'issued_u', whole(issued_u))
   redis.call('ZADD', prefix .. ':ledger:' .. limit, whole(issued_u), key)
-  -- With nothing issued it might as well not be there.
+  -- A bucket without issued slots can be swept.
   redis.call('ZADD', k_full, issued_u == 0 and now or '+inf', key .. limit)
 end
 

@@ -1,4 +1,4 @@
--- What a node learns with every beat; its cost does not depend on the number of nodes.
+-- The status that a node receives with every heartbeat; its cost does not depend on the number of nodes.
 
 local function queen()
   local epoch = redis.call('HGET', k_epoch, 'queen')
@@ -10,14 +10,14 @@ end
 
 local function soonest(me, most)
   local found = {}
-  -- One more than asked for: the node itself may be among them.
+  -- Reads one more than needed, because the node itself may be among them.
   for _, node in ipairs(redis.call('ZRANGE', k_alive, 0, most)) do
     if node ~= me and #found < most then found[#found + 1] = watched(node) end
   end
   return found
 end
 
--- Some instant lies further ahead than it can.
+-- Whether a stored time is further ahead than it can be.
 local function is_ahead()
   local last = redis.call('ZREVRANGE', k_alive, 0, 0, 'WITHSCORES')[2]
   return last and tonumber(last) > now + number('max_ttl_ms') or number('lineage_ms') > now or number('counted_ms') > now

@@ -1,4 +1,4 @@
--- The view: what stands, under which version, in which lineage.
+-- The view: the state of the hive, its version and its lineage.
 
 local function field(name)
   return redis.call('HGET', k_view, name)
@@ -8,7 +8,7 @@ local function number(name)
   return tonumber(field(name) or 0)
 end
 
--- The process that answers. `master_replid` would change in calm, and outlives a failover.
+-- The server process that answers. `master_replid` would change without a failover, and stays the same after one.
 local run_id
 local function server()
   run_id = run_id or string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
@@ -21,16 +21,16 @@ local function head()
     'limits', 'alive', 'ready', 'engaged', 'epoch', 'counted_ms')}
 end
 
--- An empty server may have lost everything a moment ago: a view that is made here is one whose history is unknown.
+-- Makes the view if it is missing. An empty server may have lost everything a moment ago, so its history is unknown.
 local function make_view()
   if redis.call('HSETNX', k_view, 'origin', ARGV[1]) == 0 then return end
   redis.call('HSET', k_view, 'lineage', server(), 'lineage_ms', now, 'max_ttl_ms', 0, 'version', 0, 'limits', 0,
     'alive', 0, 'ready', 0, 'engaged', 0, 'epoch', 0, 'counted_ms', 0)
-  -- Events of a view that was lost would stand above the first of this one.
+  -- Events of a lost view would have higher versions than the first event of this one.
   redis.call('DEL', k_event)
 end
 
--- The version goes up by one, and this is why.
+-- Raises the version by one and writes the event that explains it.
 local function event(kind, node, lease, epoch, cause)
   make_view()
   local version = redis.call('HINCRBY', k_view, 'version', 1)
@@ -38,7 +38,7 @@ local function event(kind, node, lease, epoch, cause)
     'epoch', epoch or '', 'cause', cause)
 end
 
--- Beyond every version that anyone can have seen.
+-- Raises the version above every version that a node can have seen.
 local function jump(kind, cause)
   redis.call('HSET', k_view, 'version', whole(math.max(number('version'), now - 1)))
   event(kind, nil, nil, nil, cause)

@@ -1,4 +1,4 @@
--- Everything in one snapshot, key by key; the reader puts the rows together.
+-- Returns all keys in one snapshot, one after the other; the reader builds the rows.
 
 local function whole_view()
   local hashes = {}

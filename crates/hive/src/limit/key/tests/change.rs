@@ -1,16 +1,16 @@
-//! Answers that come after the limit has changed, or after whoever asked has gone.
+//! Tests of answers that arrive after the limit has changed, or after the caller has gone.
 
 use super::*;
 
-/// Of another kind from now on: few, or many.
+/// Changes the quota, which may change the decider.
 fn set(world: &mut World, quota: &str) {
-    let terms = Terms::of(&Definition::parse("api", quota).unwrap()).unwrap();
+    let terms = Terms::from_definition(&Definition::parse("api", quota).unwrap()).unwrap();
     world.setting.terms = Terms { version: world.setting.terms.version + 1, ..terms };
 }
 
-/// HV-71: the answer to a decision of the store finds that batches are drawn now.
+/// HV-71: a decision of the store arrives when the limit is in pool mode already.
 #[test]
-fn hv_71_a_decision_that_lands_under_a_pool_asks_no_store_to_decide() {
+fn hv_71_after_a_change_to_pool_mode_the_store_is_not_asked_to_decide() {
     let mut world = World::new("3/h");
     for token in 0..65 {
         world.step(token, 1, 10 * SECOND);
@@ -21,10 +21,10 @@ fn hv_71_a_decision_that_lands_under_a_pool_asks_no_store_to_decide() {
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Take { .. })), "{effects:?}");
 }
 
-/// HV-71: an answer to a draw that lands while the store decides is spent, and the next draw is made once there is a pool
-/// again.
+/// HV-71: the answer to a draw is spent if the store decides by then. The next draw is made when the limit is in pool
+/// mode again.
 #[test]
-fn hv_71_a_draw_that_lands_while_the_store_decides_is_over() {
+fn hv_71_a_draw_answered_after_a_change_to_exact_mode_does_not_block_later_draws() {
     for is_spent in [false, true] {
         let mut world = World::new("1000/s");
         assert_eq!(draws(&world.ask(1, 1)), [(1, 1)]);
@@ -33,7 +33,7 @@ fn hv_71_a_draw_that_lands_while_the_store_decides_is_over() {
         assert_eq!(refused(&world.attend()), [(1, Reason::StoreSilent)]);
         set(&mut world, "3/h");
         if is_spent {
-            world.key.spent(started, world.now, &world.setting, &world.stock, &mut world.effects);
+            world.key.discard_draw(started, world.now, &world.setting, &world.local, &mut world.effects);
         } else {
             world.drawn(started, 1, 0);
         }
@@ -42,19 +42,23 @@ fn hv_71_a_draw_that_lands_while_the_store_decides_is_over() {
     }
 }
 
-/// HV-68: a question that was under way when the limit changed may have been answered.
+/// HV-68: the store may have answered a request that was in flight when the limit changed.
 #[test]
-fn hv_68_a_question_that_is_not_waited_for_is_asked_again() {
+fn hv_68_a_request_for_slots_in_flight_during_a_change_is_corrected() {
     let mut world = World::of(&Definition::slots("workers", 3));
     assert_eq!(world.ask(1, 3), [Effect::Hold { slots: 3 }]);
     world.pass(50);
     assert_eq!(refused(&world.attend()), [(1, Reason::StoreSilent)]);
-    assert_eq!(world.changed(), [Effect::Hold { slots: 0 }], "nobody else can have what the store may have given");
+    assert_eq!(
+        world.changed(),
+        [Effect::Hold { slots: 0 }],
+        "other nodes cannot have slots that the store may have given"
+    );
 }
 
-/// HV-65: what the store took for somebody who has gone goes back.
+/// HV-65: permits that the store took for a caller who has gone go back.
 #[test]
-fn hv_65_what_was_taken_too_late_goes_back() {
+fn hv_65_permits_taken_too_late_go_back() {
     let mut world = World::new("3/h");
     assert_eq!(world.ask(1, 2), [Effect::Take { call: 1, cost: 2 }]);
     world.pass(50);
@@ -65,39 +69,41 @@ fn hv_65_what_was_taken_too_late_goes_back() {
     assert_eq!(world.decided(1, 0, 60_000), [], "nothing was taken");
 }
 
-/// HV-64: more than the share ever holds is refused for what it is, and nobody behind it waits.
+/// HV-64: a cost above the share's burst is refused at once, and does not block the queue.
 #[test]
-fn hv_64_more_than_the_share_holds_is_refused_at_once() {
+fn hv_64_a_cost_above_the_shares_burst_is_refused_at_once() {
     let mut world = World::new("1000/s");
     let share = Share::new(world.setting.terms.rate, 4, 25, world.now - SECOND);
-    world.setting.footing = Footing::Alone(share);
+    world.setting.mode = Mode::Alone(share);
     assert_eq!(refused(&world.step(1, 26, 3600 * SECOND)), [(1, Reason::Outage)]);
     assert_eq!(granted(&world.step(2, 25, 3600 * SECOND)), [2]);
 }
 
-/// So many at once from now on.
+/// Changes the number of slots.
 fn set_slots(world: &mut World, max: u64) {
-    let terms = Terms::of(&Definition::slots("workers", max)).unwrap();
+    let terms = Terms::from_definition(&Definition::slots("workers", max)).unwrap();
     world.setting.terms = Terms { version: world.setting.terms.version + 1, ..terms };
 }
 
-/// HV-68, HV-71: one less without a store is one less, not none: what a node holds it may lend.
+/// HV-68, HV-71: if the limit is lowered by one while the store does not answer, the node lends one slot less, not
+/// none.
 #[test]
-fn hv_68_fewer_slots_without_a_store_leave_the_others() {
+fn hv_68_a_lower_limit_without_the_store_leaves_the_other_slots_usable() {
     let mut world = World::of(&Definition::slots("workers", 10));
     world.ask(1, 8);
     assert_eq!(granted(&world.holds(START, 8)), [1]);
     world.freed(8);
-    world.setting.footing = Footing::Alone(Share::new(world.setting.terms.rate, 4, 25, world.now));
+    world.setting.mode = Mode::Alone(Share::new(world.setting.terms.rate, 4, 25, world.now));
     set_slots(&mut world, 9);
     world.changed();
     assert_eq!(granted(&world.ask(2, 7)), [2]);
     assert!(granted(&world.ask(3, 1)).is_empty());
 }
 
-/// HV-68, HV-71: the store goes by the higher limit for a moment more; what came back meanwhile is not lent by its word.
+/// HV-68, HV-71: the store uses the higher limit for a moment longer. A slot that came back meanwhile is not lent
+/// because of its answer.
 #[test]
-fn hv_68_what_came_back_before_the_store_knew_is_not_lent() {
+fn hv_68_a_slot_returned_before_the_store_lowered_the_limit_is_not_lent() {
     let mut world = World::of(&Definition::slots("workers", 10));
     world.ask(1, 5);
     assert_eq!(granted(&world.holds(START, 5)), [1]);
@@ -105,8 +111,8 @@ fn hv_68_what_came_back_before_the_store_knew_is_not_lent() {
     set_slots(&mut world, 5);
     world.changed();
     let asked = world.now;
-    assert_eq!(world.step(2, 1, SECOND), [Effect::Hold { slots: 5 }], "no more than are in use");
+    assert_eq!(world.step(2, 1, SECOND), [Effect::Hold { slots: 5 }], "no more than the slots in use");
     world.freed(1);
-    let effects = world.answered(asked, Holds { has: 5, free: 5, over: 0, version: before });
+    let effects = world.answered(asked, SlotsAnswer { has: 5, free: 5, over: 0, version: before });
     assert!(granted(&effects).is_empty(), "{effects:?}");
 }

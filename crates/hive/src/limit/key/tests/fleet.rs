@@ -1,4 +1,4 @@
-//! Slots of several nodes, over one bucket of the store.
+//! Tests of slots on several nodes that share one bucket of the store.
 
 use super::*;
 use crate::{
@@ -6,13 +6,13 @@ use crate::{
     contract::limit::{self, MICRO, Rule},
 };
 
-/// From a question to its answer.
+/// The time from a request to its answer.
 const TRIP: u64 = 4 * MILLISECOND;
 
 struct Node {
     world: World,
     has: u64,
-    /// What was asked for, when, and when the answer is there.
+    /// The slots asked for, and when.
     asked: Option<(u64, u64)>,
     in_use: Vec<u64>,
 }
@@ -22,11 +22,11 @@ struct Fleet {
     bucket: Bucket,
     definition: limit::Definition,
     tokens: u32,
-    /// What each waits for.
+    /// The cost of each waiting request, by token.
     costs: std::collections::BTreeMap<u32, u64>,
-    /// Whether more were in use than there are when one was given out.
+    /// The slots in use, each time that more were in use than the limit has.
     wrong: Vec<u64>,
-    /// Put to the store.
+    /// The number of requests to the store.
     questions: u64,
 }
 
@@ -86,12 +86,12 @@ impl Fleet {
         self.did(node, effects);
     }
 
-    /// Another definition is in force, and everybody has heard of it.
+    /// Puts another definition into force on all nodes.
     fn set(&mut self, max: u64) {
         self.definition.version += 1;
         self.definition.rule = Rule::count(max);
         for node in 0..self.nodes.len() {
-            let terms = self.nodes[node].world.setting.terms.under(self.definition.rule, self.definition.version);
+            let terms = self.nodes[node].world.setting.terms.with_rule(self.definition.rule, self.definition.version);
             self.nodes[node].world.setting.terms = terms;
             let effects = self.nodes[node].world.changed();
             self.did(node, effects);
@@ -106,7 +106,7 @@ impl Fleet {
                 if let Some((slots, started)) = self.nodes[node].asked.take_if(|(_, started)| now >= *started + TRIP) {
                     let held = self.bucket.slots(&self.definition, self.nodes[node].has, slots);
                     self.nodes[node].has = held.has;
-                    let answer = Holds { has: held.has, free: held.free, over: held.over, version: held.version };
+                    let answer = SlotsAnswer { has: held.has, free: held.free, over: held.over, version: held.version };
                     let effects = self.nodes[node].world.answered(started, answer);
                     self.did(node, effects);
                 }
@@ -119,9 +119,10 @@ impl Fleet {
     }
 }
 
-/// HV-68, HV-71: nothing is torn away; but each that comes back is gone, until there are as many as there may be.
+/// HV-68, HV-71: slots in use stay in use after the limit was lowered, but each slot that comes back is not lent again,
+/// until the new limit is reached.
 #[test]
-fn hv_68_fewer_slots_than_before_are_reached_as_work_ends() {
+fn hv_68_a_lower_number_of_slots_is_reached_as_work_ends() {
     for nodes in [1, 2] {
         let mut fleet = Fleet::of(nodes, 10);
         for at in 0..40 {
@@ -137,20 +138,20 @@ fn hv_68_fewer_slots_than_before_are_reached_as_work_ends() {
             fleet.pass(120);
             seen.push(fleet.in_use());
         }
-        // One may be on its way from a node that has more than its part to the other.
+        // One slot may be in transfer from a node that has more than its part to the other.
         let is_reached = |seen: &u64| *seen == 5 || (nodes == 2 && *seen == 4);
-        assert_eq!(seen[0], 9, "{nodes} nodes: one less at a time");
-        assert!(seen[4..].iter().all(is_reached), "{nodes} nodes: then as many as there are: {seen:?}");
-        assert!(fleet.wrong.is_empty(), "{nodes} nodes lend what there is not: {:?}", fleet.wrong);
+        assert_eq!(seen[0], 9, "{nodes} nodes: one slot less at a time");
+        assert!(seen[4..].iter().all(is_reached), "{nodes} nodes: then as many as the limit has: {seen:?}");
+        assert!(fleet.wrong.is_empty(), "{nodes} nodes lend more slots than the limit has: {:?}", fleet.wrong);
         fleet.set(8);
         fleet.pass(300);
-        assert_eq!(fleet.in_use(), 8, "and more when there are more");
+        assert_eq!(fleet.in_use(), 8, "more slots after a raise");
     }
 }
 
-/// HV-68: what nobody uses is the first to go.
+/// HV-68: unused slots go back first.
 #[test]
-fn hv_68_free_slots_go_back_when_there_are_fewer() {
+fn hv_68_free_slots_go_back_when_the_limit_is_lowered() {
     let mut fleet = Fleet::of(2, 10);
     (0..8).for_each(|_| fleet.waits(0, 1));
     fleet.pass(20);
@@ -163,12 +164,12 @@ fn hv_68_free_slots_go_back_when_there_are_fewer() {
     assert_eq!(fleet.bucket.issued_u / MICRO, 5, "only those in use are held");
     fleet.waits(1, 1);
     fleet.pass(120);
-    assert_eq!((fleet.in_use(), fleet.wrong.len()), (6, 0), "and the sixth is there for whoever asks");
+    assert_eq!((fleet.in_use(), fleet.wrong.len()), (6, 0), "and the sixth can be taken by any node");
 }
 
-/// HV-68: two that need all of them do not starve each other with a part each.
+/// HV-68: two nodes that each need all slots do not block each other by holding a part each.
 #[test]
-fn hv_68_parts_that_are_of_no_use_are_left_to_others() {
+fn hv_68_slots_that_are_too_few_for_a_request_are_given_back() {
     let mut fleet = Fleet::of(2, 5);
     fleet.waits(0, 3);
     fleet.pass(20);
@@ -181,15 +182,15 @@ fn hv_68_parts_that_are_of_no_use_are_left_to_others() {
     fleet.ends_one(0);
     fleet.ends_one(1);
     fleet.pass(2_000);
-    assert_eq!((fleet.in_use(), fleet.costs.len()), (5, 1), "one of the two");
+    assert_eq!((fleet.in_use(), fleet.costs.len()), (5, 1), "one of the two has all slots");
     (0..2).for_each(|node| fleet.ends_one(node));
     fleet.pass(2_000);
-    assert_eq!((fleet.in_use(), fleet.costs.len(), fleet.wrong.len()), (5, 0, 0), "and then the other");
+    assert_eq!((fleet.in_use(), fleet.costs.len(), fleet.wrong.len()), (5, 0, 0), "and then the other node");
 }
 
-/// HV-68: a request that does not wait leaves no part behind.
+/// HV-68: a request that does not wait leaves no slots behind on its node.
 #[test]
-fn hv_68_a_part_that_came_too_late_goes_back_at_once() {
+fn hv_68_too_few_slots_for_an_immediate_request_go_back_at_once() {
     let mut world = World::of(&Definition::slots("workers", 5));
     assert_eq!(world.ask(1, 5), [Effect::Hold { slots: 5 }]);
     let effects = world.holds(START, 3);
@@ -197,9 +198,9 @@ fn hv_68_a_part_that_came_too_late_goes_back_at_once() {
     assert_eq!(effects.last(), Some(&Effect::Hold { slots: 0 }), "{effects:?}");
 }
 
-/// HV-67: whoever has all that there are has nothing to ask for.
+/// HV-67: a node that holds all slots does not ask the store for more.
 #[test]
-fn hv_68_a_node_that_has_them_all_does_not_ask_again_and_again() {
+fn hv_68_a_node_that_has_all_slots_does_not_ask_again() {
     let mut fleet = Fleet::of(1, 4);
     (0..6).for_each(|_| fleet.waits(0, 1));
     fleet.pass(100);
@@ -208,39 +209,39 @@ fn hv_68_a_node_that_has_them_all_does_not_ask_again_and_again() {
     fleet.pass(10_000);
     assert_eq!(fleet.questions, before);
     fleet.ends_one(0);
-    assert_eq!((fleet.in_use(), fleet.costs.len()), (4, 1), "what comes back is lent at once");
-    // Whoever does not wait hears why, and at once.
+    assert_eq!((fleet.in_use(), fleet.costs.len()), (4, 1), "a slot that comes back is lent at once");
+    // An immediate request is refused at once, with the reason.
     let refused = refused(&fleet.nodes[0].world.ask(99, 1));
     assert_eq!(refused, [(99, Reason::Exhausted)]);
 }
 
-/// HV-68: what was left to others and nobody takes is had again, whatever else takes long.
+/// HV-68: a node takes back the slots that it left to other nodes and that no node took, even while it has long work.
 #[test]
-fn hv_68_what_nobody_else_wants_is_not_left_lying() {
+fn hv_68_slots_that_no_other_node_wants_are_taken_back() {
     let mut fleet = Fleet::of(3, 2);
     let mut ended = 0;
     for _ in 0..1_000 {
         while fleet.nodes[0].world.key.waiting() < 3 {
             fleet.waits(0, 1);
         }
-        // One of them never ends.
+        // The work in one slot never ends.
         while fleet.nodes[0].in_use.len() > 1 {
             fleet.ends_one(0);
             ended += 1;
         }
         fleet.pass(20);
     }
-    assert!(fleet.wrong.is_empty() && ended > 700, "{ended} have ended in a thousand turns");
+    assert!(fleet.wrong.is_empty() && ended > 700, "{ended} works have ended in a thousand turns");
 }
 
-/// HV-68: a node that never comes to rest does not keep everything from another.
+/// HV-68: a node that is always busy does not keep all slots from another.
 #[test]
-fn hv_68_a_busy_node_leaves_others_their_part() {
+fn hv_68_a_busy_node_leaves_other_nodes_their_part() {
     for max in [1, 4] {
         let mut fleet = Fleet::of(2, max);
         let (mut ended, mut most) = ([0_u64; 2], 0);
         for turn in 0..3_000 {
-            // Work of 20 ms, and always more of it; at the second node a little later.
+            // Each work lasts 20 ms, and there is always more; the second node begins a little later.
             for (node, ended) in ended.iter_mut().enumerate().take(if turn > 50 { 2 } else { 1 }) {
                 while fleet.nodes[node].world.key.waiting() < 6 {
                     fleet.waits(node, 1);
@@ -254,7 +255,7 @@ fn hv_68_a_busy_node_leaves_others_their_part() {
         }
         assert!(fleet.wrong.is_empty() && most == max, "{max} slots: {most} in use, {:?}", fleet.wrong);
         let [first, second] = ended;
-        assert!(second * 3 > first && first * 3 > second, "{max} slots: {first} and {second} have ended");
+        assert!(second * 3 > first && first * 3 > second, "{max} slots: {first} and {second} works have ended");
         let used = (first + second) * 100 / (max * 3_000);
         assert!(used > 80, "{max} slots, in use for {used} % of the time");
     }
