@@ -1,4 +1,4 @@
-//! The one stream of random numbers that a seed gives.
+//! A deterministic random number generator (xorshift64*): one seed gives one sequence.
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -9,6 +9,7 @@ impl Random {
         let mut state = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        // The generator must not start at 0.
         Random((state ^ (state >> 31)) | 1)
     }
 
@@ -19,6 +20,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
+    /// Draws from 0 up to, but not including, `bound`; a bound of 0 counts as 1.
     pub fn below(&mut self, bound: u64) -> u64 {
         (self.draw() >> 11) % bound.max(1)
     }

@@ -1,7 +1,7 @@
 //! A lane: items of one batch that one thread evaluates in order, while a watcher checks its progress.
 //!
-//! The thread and the watcher agree under one lock: a lane that was given up accepts no more results, and its thread
-//! notices that when the slow item has ended.
+//! The thread and the watcher share one lock. A lane that was given up accepts no more results; its thread sees that only
+//! after the slow item has returned.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +18,7 @@ use crate::{codes, pool::JobEnd};
 pub type Results<T> = Vec<(usize, Result<T, Failure>)>;
 
 pub struct Lane<T> {
-    /// The lane has one suspect only: if it overruns here, it is too slow.
+    /// The lane runs one item again that overran in a shared lane. If it overruns here too, it is too slow.
     pub alone: bool,
     progress: Mutex<Progress<T>>,
 }
@@ -50,7 +50,7 @@ impl<T> Lane<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress<T>> {
-        // values are only moved while the lock is held
+        // No code that can panic runs under the lock, so a poisoned value is still valid.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,7 +59,7 @@ impl<T> Lane<T> {
         let mut progress = self.lock();
         loop {
             if progress.given_up {
-                // a lane that was given up while it was queued has no thread to replace
+                // Given up before it started: no thread is stuck, so the pool needs no replacement.
                 return if progress.current.is_some() { JobEnd::Abandoned } else { JobEnd::Kept };
             }
             progress.current = None;
@@ -96,7 +96,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Gives the lane up in any state. The flag says whether its thread is abandoned.
+    /// Gives the lane up in any state. The flag says whether this call abandons a running thread.
     pub fn give_up(&self) -> (Results<T>, bool) {
         let mut progress = self.lock();
         let left_behind = !progress.given_up && !progress.ended && progress.current.is_some();

@@ -1,5 +1,5 @@
-//! A limit in front of a service. Admitted requests pass, and their responses say how many permits remain; refused ones
-//! get 429 or RESOURCE_EXHAUSTED.
+//! A limit in front of a service. It forwards admitted requests, and their HTTP responses say how many permits remain;
+//! refused requests get 429 or, with gRPC, RESOURCE_EXHAUSTED.
 
 use std::{
     future::Future,
@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::{field, grpc};
 
-/// The part of a request that a closure sees: everything except its body.
+/// A request without its body; the key and cost functions get it as `Request<()>`.
 type Head = Parts;
 type KeyOf = dyn Fn(&Request<()>) -> Option<String> + Send + Sync;
 type CostOf = dyn Fn(&Request<()>) -> u64 + Send + Sync;
@@ -43,8 +43,8 @@ impl LimitLayer {
         LimitLayer { rule: Arc::new(Rule { limit, key: None, cost: None, shadow: false, old_fields: false }) }
     }
 
-    /// Sets what the limit counts by, such as a client or an address. Requests without a key share the limit as a
-    /// whole.
+    /// Sets what the limit counts by, such as a client or an address. Requests without a key share one
+    /// bucket.
     #[must_use]
     pub fn key(mut self, key: impl Fn(&Request<()>) -> Option<String> + Send + Sync + 'static) -> LimitLayer {
         Arc::make_mut(&mut self.rule).key = Some(Arc::new(key));
@@ -58,14 +58,14 @@ impl LimitLayer {
         self
     }
 
-    /// Only counts, and refuses no request, to see what a limit would do.
+    /// Dry run: takes permits and counts refusals, but lets every request through.
     #[must_use]
     pub fn shadow(mut self, shadow: bool) -> LimitLayer {
         Arc::make_mut(&mut self.rule).shadow = shadow;
         self
     }
 
-    /// Also writes `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    /// Also writes the headers `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     #[must_use]
     pub fn old_fields(mut self, old_fields: bool) -> LimitLayer {
         Arc::make_mut(&mut self.rule).old_fields = old_fields;
@@ -92,7 +92,7 @@ type Slot = Option<Permit<'static>>;
 
 /// A slot that travels with the response and becomes free when that is dropped.
 #[derive(Clone)]
-pub(crate) struct HeldSlot(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Permit<'static>>);
+pub(crate) struct HeldSlot(#[expect(dead_code, reason = "held only for its Drop")] Arc<Permit<'static>>);
 
 impl HeldSlot {
     pub fn new(slot: Permit<'static>) -> HeldSlot {

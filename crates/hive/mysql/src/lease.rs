@@ -1,4 +1,4 @@
-//! Leases: reads, and every transfer from one holder to another as one compare-and-set under the locks of the rows.
+//! Reads leases and changes their holder or successor. Each change is one compare-and-set under the locks of the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ struct LockedLease {
 /// A transfer of leases: from which node to which, and why.
 struct Transfer<'a> {
     kind: EventKind,
-    /// The node that must hold the leases. With `None`, they must be free.
+    /// The node that must hold the leases. With `None` they must be free: without a holder, or with one that is no member.
     from: Option<NodeId>,
     to: NodeId,
     claims: &'a [Claim],
@@ -72,8 +72,8 @@ impl Session {
         Ok((heard.now_ms, found))
     }
 
-    /// Locks the leases in the order of their names, as every transaction does that locks several. It finds them by key
-    /// only, so that no other row is locked.
+    /// Locks the leases in the order of their names, like every transaction that locks several. It finds them by primary
+    /// key only, so that no other row is locked.
     fn lock_leases<'n>(&self, message: &mut Message, names: impl IntoIterator<Item = &'n Name>) -> StatementIndex {
         let names: BTreeSet<&str> = names.into_iter().map(|name| &**name).collect();
         message.add(format!(
@@ -98,9 +98,9 @@ impl Session {
         self.transfer(Transfer { kind: EventKind::HandedOver, from: Some(node), to: heir, claims, cause, mint }).await
     }
 
-    /// Locks no row of a node: a take may wait for transactions of the holder, and heartbeats must not wait for the
-    /// take. That is safe. A holder without a row here never gets one again, as ids are not reused; and if the new
-    /// holder is removed right after this, its leases are free.
+    /// Locks no row of `hive_node`, because a take may wait for transactions of the holder, and heartbeats must not wait
+    /// for the take. That is safe: a node id without a row never gets one again, and if the new holder is removed right
+    /// after this, its leases are free again. Claims that do not match are skipped.
     async fn transfer(&mut self, handing: Transfer<'_>) -> Answer<Reply> {
         let Transfer { kind, from, to, claims, cause, mint } = handing;
         if claims.is_empty() {
@@ -111,7 +111,7 @@ impl Session {
         let leases = self.lock_leases(&mut message, claims.iter().map(|claim| &claim.lease));
         let view = self.lock_view(&mut message);
         let names = literal::texts(claims.iter().map(|claim| &*claim.lease));
-        // This is a separate statement after the locks, so that it does not read an older state.
+        // A separate statement after the locks: its snapshot contains what earlier holders of the locks committed.
         let living = message.add(format!(
             "select n.id from hive_lease l join hive_node n on n.hive = l.hive and n.id = l.holder
              where l.hive = {hive} and l.name in ({names})"
@@ -137,6 +137,8 @@ impl Session {
             if epoch != *seen || !may {
                 continue;
             }
+            // Above the last epoch, above what the caller has seen elsewhere (its floor), and never behind hive time, so
+            // that it also grows after a restore.
             let epoch = Epoch((epoch.0 + 1).max(heard.now_ms).max(floor.0.saturating_add(1)));
             if epoch > Epoch::MAX {
                 let said = format!("lease {lease}: epoch {} is beyond 2^40", epoch.0);
@@ -225,7 +227,8 @@ impl Session {
     }
 }
 
-/// Why the node may not mint. It is checked in the transaction that mints, under the lock of the view, on its server.
+/// Why the node may not mint. The transaction that mints checks it, under the lock of the view, on the server that
+/// executes it.
 fn refusal(heard: &Response, view: StatementIndex, mint: &Mint) -> Answer<Option<Refusal>> {
     let head = heard.head(view)?;
     let wait_ms = head.wait_ms();

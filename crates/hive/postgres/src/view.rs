@@ -58,7 +58,8 @@ impl Hive {
         ))
     }
 
-    /// The fence stays locked until the count is written, so that no other queen counts at the same time.
+    /// The lease row stays locked until the count is written, so that a node that still believes it is queen cannot count at
+    /// the same time.
     pub fn count(&self, fence: &Fence, every_ms: u64, bury: &[Removal]) -> Script {
         let (hive, t, tally, holds) = (self.name(), clock(), self.tally(), self.holds(fence));
         let (epoch, every_ms) = (number(fence.epoch().0), number(every_ms));
@@ -157,7 +158,8 @@ pub(crate) fn read_view(answers: &Answers) -> Result<Reply, Error> {
     })))
 }
 
-/// Returns `None` if an event is missing. Versions are unique and rise by one, so counting them is enough.
+/// Returns `None` if the events after `after` are incomplete: more than `max` are due, or a version was skipped. Versions
+/// normally rise by one, so it compares their number with the difference of the versions.
 pub(crate) fn read_events(answers: &Answers, after: u64, max: u32) -> Result<Option<Reply>, Error> {
     let head = answers.line(0)?.head()?;
     let events = answers.lines(1).map(Line::event).collect::<Result<Vec<_>, _>>()?;
@@ -205,9 +207,10 @@ pub(crate) fn read_swept(answers: &Answers, fence: &Fence) -> Result<Reply, Erro
     Ok(Reply::Swept { events: answers.line(1)?.number(0)?, buckets: buckets + shares })
 }
 
-/// Returns `Done` if there is a row.
+/// Returns `Done` if the first statement returned a row.
 pub(crate) fn done_or(answers: &Answers, otherwise: Reply) -> Reply {
     if answers.is_empty(0) { otherwise } else { Reply::Done }
 }
 
+/// Another node changed the row first.
 pub(crate) const RACED: Reply = Reply::Refused(Refusal::Raced);

@@ -18,12 +18,16 @@ use crate::{
 
 pub(crate) struct Hive {
     connection: Connection,
+    /// The name of the hive.
     hive: String,
+    /// Refuses a join while another node is alive.
     alone: bool,
+    /// The boot id of this machine: after a reboot no node of before can be alive.
     server: String,
     pub locks: Locks,
-    /// The kernel locks of the nodes of this process that have joined.
+    /// The file locks of the members that run in this process.
     pub held: BTreeMap<NodeId, NodeLock>,
+    /// The SQL expression that reads hive time.
     now: String,
     pub patience: Patience,
 }
@@ -72,17 +76,17 @@ impl Hive {
             Request::Take { node, claims, cause, mint } => {
                 ("take a lease", self.write(|s| s.take(node, &claims, &cause, &mint)))
             }
-            Request::HandOver { node, successor: heir, claims, cause, mint } => {
-                ("hand over a lease", self.write(|s| s.hand_over(node, heir, &claims, &cause, &mint)))
+            Request::HandOver { node, successor, claims, cause, mint } => {
+                ("hand over a lease", self.write(|s| s.hand_over(node, successor, &claims, &cause, &mint)))
             }
             Request::Release { node, held, cause } => {
                 ("release a lease", self.write(|s| s.release(node, &held, &cause)))
             }
-            Request::SetSuccessor { fence, successor: heir } => {
-                ("name a successor", self.write(|s| s.set_successor(&fence, heir)))
+            Request::SetSuccessor { fence, successor } => {
+                ("name a successor", self.write(|s| s.set_successor(&fence, successor)))
             }
-            Request::Count { fence, every_ms, remove: bury } => {
-                ("count the nodes", self.write(|s| s.count(&fence, every_ms, &bury)))
+            Request::Count { fence, every_ms, remove } => {
+                ("count the nodes", self.write(|s| s.count(&fence, every_ms, &remove)))
             }
             Request::Missed { fence, cause } => {
                 ("record a missed chore", self.write(|s| s.record_missed(&fence, &cause)))
@@ -107,7 +111,7 @@ impl Hive {
             | Request::Beat { .. }
             | Request::Leave { .. }
             | Request::Look { .. }
-            | Request::Limit(_) => unreachable!("answered by themselves"),
+            | Request::Limit(_) => unreachable!("handled in `answer`"),
         };
         reply.map_err(|stop| stop.failure(doing))
     }
@@ -144,7 +148,7 @@ impl Hive {
         written
     }
 
-    /// Writes without waiting for the disk, so a crash of the machine may lose it. That is safe for draws: the batches
+    /// Writes without waiting for the disk, so a crash of the machine may lose the write. That is safe for draws: the batches
     /// of permits are lost in the same crash.
     fn write_without_sync<T>(&mut self, change: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
         self.connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -186,7 +190,7 @@ impl Session<'_> {
     }
 }
 
-/// Identifies the start of the machine. No process of an earlier start still runs.
+/// The kernel's boot id. It changes at each reboot, after which no process of before can be alive.
 fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())

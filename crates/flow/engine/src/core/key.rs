@@ -1,5 +1,5 @@
-//! The keys that have work: each has at most one open run over all workflows, unless a workflow opts out. Rows that
-//! arrive meanwhile wait here and are merged.
+//! The keys that have work. At any time a key has at most one open run across all workflows; a workflow may allow parallel
+//! runs (`exclusion`). Rows that arrive meanwhile wait here and are merged.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -16,14 +16,17 @@ pub(crate) struct KeyState {
     pub entity_name: Name,
     pub tenant: Name,
     pub key: Key,
+    /// The open runs.
     pub open: SmallVec<[Slot; 1]>,
+    /// The waiting rows, by workflow.
     pub owed: SmallVec<[OwedRows; 1]>,
-    /// Rows were left in the table because the key already held the maximum.
+    /// Rows stayed in the outbox because this key already has the maximum number of rows in memory.
     pub overflowed: bool,
 }
 
-/// Rows that still owe a run to one workflow.
+/// Rows for which one workflow has not run yet.
 pub(crate) struct OwedRows {
+    /// Its index in the plan.
     pub workflow: usize,
     pub rows: SmallVec<[Slot; 2]>,
 }

@@ -1,7 +1,8 @@
-//! Which addresses an HTTP step may connect to. Public ones always; private, loopback, shared ones and those of this
-//! machine only if `allow-networks` names them; link-local ones and metadata services never.
+//! Which addresses an HTTP step may connect to. Public ones always; private, loopback and carrier-grade NAT
+//! addresses, and those of this machine, only if `allow-networks` names them; link-local, multicast, unspecified and
+//! reserved addresses and metadata services never.
 //!
-//! An IPv6 address that contains an IPv4 one is checked as both, so that no spelling reaches a forbidden address.
+//! An IPv6 address that contains an IPv4 one is checked as both, and the stricter result holds.
 
 use std::{
     fmt,
@@ -9,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-/// How an address may be reached. The order counts: of two results for one address, the stricter (larger) one holds.
+/// Whether a step may connect to an address. The order matters: of two results for one address, the stricter (larger) one holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Reach {
     Public,
@@ -31,11 +32,11 @@ pub enum NetworkError {
     NotANetwork(String),
     #[error("`{0}` has bits set beyond its prefix: write `{1}`")]
     HostBits(String, Network),
-    #[error("`{0}` is link-local, multicast or a metadata service, which is never opened")]
+    #[error("`{0}` is link-local, multicast or a metadata service, which can never be allowed")]
     Never(String),
 }
 
-/// Why an address was refused. The hint is for the person who wrote the configuration.
+/// Why an address was refused. The message tells the author of the configuration what to change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressRefusal {
     #[error("{0} is private, loopback or reserved: name its network in `allow-networks` if this is intended")]
@@ -57,7 +58,8 @@ impl Guard {
         Guard { allowed }
     }
 
-    /// Checks whether the step may connect to this address now: the machine's own addresses change.
+    /// Checks whether the step may connect to this address. Call it before every connection, because the machine's own
+    /// addresses change.
     pub fn check(&self, address: IpAddr) -> Result<(), AddressRefusal> {
         let named = self.allowed.iter().any(|network| network.contains(address));
         match reach(address) {
@@ -176,7 +178,7 @@ fn reach_v6(address: Ipv6Addr) -> Reach {
     let plain = match segments {
         _ if METADATA.contains(&address) => Reach::Never,
         [0xfe80..=0xfebf | 0xff00..=0xffff, ..] | [0, 0, 0, 0, 0, 0, 0, 0] => Reach::Never,
-        // the prefix by which IPv6-only networks reach public IPv4: as public as the IPv4 address in it
+        // NAT64 (RFC 6052): the embedded IPv4 address decides
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => Reach::Public,
         // Teredo, documentation, 6to4
         [0x2001, 0 | 0xdb8, ..] | [0x2002, ..] => Reach::Named,
@@ -195,8 +197,9 @@ fn embedded_v4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         // mapped, compatible (loopback and unspecified are checked as IPv6), translated, NAT64
         [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, ..] => Some(v4(g, h)),
         [0, 0, 0, 0, 0, 0] if g != 0 => Some(v4(g, h)),
-        // ISATAP has it after a fixed interface id
+        // ISATAP: the IPv4 address follows a fixed interface id
         [_, _, _, _, 0 | 0x200, 0x5efe] => Some(v4(g, h)),
+        // Teredo stores it inverted
         [0x2001, 0, ..] => Some(v4(!g, !h)),
         _ => None,
     };
@@ -204,8 +207,8 @@ fn embedded_v4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     last.into_iter().chain(six_to_four)
 }
 
-/// Whether the address belongs to this machine. It sends nothing: connecting a datagram socket only looks up the route,
-/// and for an own address the source of the route is that same address.
+/// Whether the address belongs to this machine. It sends nothing: connecting a datagram socket only looks up the route.
+/// The kernel picks a local address as the source; if it equals the target, the target is local. An error counts as no.
 fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0))
