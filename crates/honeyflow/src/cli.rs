@@ -110,7 +110,7 @@ enum Command {
     Parked(parked::Verb),
     /// Load and index every row of an entity again, at a lower priority than live changes
     Reindex(reindex::Arguments),
-    /// Compare every document with its row, and repair differences
+    /// Compare every document with its row; --repair fixes differences
     Verify(verify::Arguments),
     /// Search an index
     Search(search::Arguments),

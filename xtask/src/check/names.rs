@@ -41,7 +41,8 @@ fn findings_in(source: &str) -> Vec<(usize, String)> {
         // Published crates keep the old name of a type for a while.
         let old_name = words[at.saturating_sub(5)..at].iter().any(|(_, word)| *word == "deprecated");
         if ["struct", "enum", "union", "trait", "type"].contains(keyword) && FORBIDDEN.contains(name) && !old_name {
-            found.push((*line, format!("type `{name}`: a noun that says what it is, such as `HeldLease`")));
+            found
+                .push((*line, format!("type `{name}`: rename it to a noun that says what it is, such as `HeldLease`")));
         }
     }
     let mut rest = &words[..];

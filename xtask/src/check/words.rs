@@ -32,7 +32,7 @@ const BEGINNINGS: &[&str] = &["Of", "By", concat!("Who", "ever"), "So"];
 const HEADER: &str = "\
 # How often words that hide who does what still stand in comments, doc comments and texts, by part of the tree.
 # `begins` counts doc comments that begin with Of, By, or another word without a subject. A count may only fall:
-# `cargo xtask check --lower-baseline` writes what there is now. What to write instead: docs/glossary.md, CONTRIBUTING.md.
+# `cargo xtask check --lower-baseline` writes what there is now. What to write instead: docs/glossary.md.
 ";
 
 /// (part of the tree, word) → how often.
@@ -73,8 +73,7 @@ fn differences(baseline: &Counts, counts: &Counts) -> Vec<String> {
         let (part, word) = key;
         if now > before {
             findings.push(format!(
-                "{part}: `{word}` rose from {before} to {now}: say who does what (docs/glossary.md); \
-                 `git grep -niw '{word}' -- {part}` finds it"
+                "{part}: `{word}` rose from {before} to {now}: say who does what, in the words of docs/glossary.md"
             ));
         } else if now < before {
             findings.push(format!(

@@ -25,7 +25,7 @@ use crate::{codes, config::Config, node::hive, registry::HivePlace};
 
 #[derive(clap::Subcommand)]
 pub enum Verb {
-    /// List nodes with their state, last heartbeat, roles and leases
+    /// List nodes with their state, last heartbeat, roles and shards
     List(list::Arguments),
     /// Show the queen and since when, the number of nodes, and which node works on which source
     Show(show::Arguments),

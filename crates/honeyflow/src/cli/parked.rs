@@ -16,7 +16,7 @@ pub enum Verb {
     List(list::Arguments),
     /// Show one parked event with its error and the start of its payload
     Show(show::Arguments),
-    /// Retry parked events, with all their attempts
+    /// Retry parked events, with the attempt counter reset
     Retry(retry_drop::Arguments),
     /// Delete parked events permanently
     Drop(retry_drop::Arguments),

@@ -15,7 +15,7 @@ pub enum Verb {
     Show(show::Arguments),
     /// Cancel an open run and park its event
     Cancel(cancel::Arguments),
-    /// Run a parked key again, without repeating steps that have a checkpoint
+    /// Retry the parked event of a key, from its checkpoints, from a step, or with the newest version
     Replay(replay::Arguments),
 }
 

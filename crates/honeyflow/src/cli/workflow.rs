@@ -13,7 +13,7 @@ pub enum Verb {
     List(list::Arguments),
     /// Show the graph of a workflow, an earlier version, or the difference between two versions
     Show(show::Arguments),
-    /// Start no new runs of a workflow until it is resumed; its events stay in the outbox
+    /// Pause a workflow: no further step starts, also in open runs; its events stay in the outbox
     Pause(pause::PauseArguments),
     /// Resume a paused workflow
     Resume(pause::ResumeArguments),

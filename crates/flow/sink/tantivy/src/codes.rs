@@ -18,7 +18,7 @@ honeyflow_runtime::codes! {
         "Nothing: the write is tried again. If it lasts, look at the disk.";
     INDEX_DAMAGED = "index-damaged" [Fatal]
         "The files of the index are damaged.",
-        "Set the index's folder aside, and rebuild it with `honeyflow reindex`.";
+        "Stop the node and run `honeyflow reindex`, which renames the old files and builds a new index.";
     INDEX_DISK_FULL = "index-disk-full" [Retry]
         "The disk of the index is full.",
         "Free some space: the write is tried again.";

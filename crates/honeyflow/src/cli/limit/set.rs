@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Maximum number of permits that may be used at once
     #[arg(long)]
     burst: Option<u64>,
-    /// Delay before the change takes effect; at least two heartbeats
+    /// Delay before the change takes effect; less than two heartbeats is raised to two
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     after: String,
 }

@@ -11,7 +11,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Maximum number of runs to show
+    /// Maximum number of open runs, and of ended runs of each source
     #[arg(long, short = 'n', default_value = "20")]
     limit: u32,
 }
