@@ -12,7 +12,7 @@ use honeyflow_engine::{
     core::plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
     shell::{Config, Service, SourcePort, TakeShards},
 };
-use honeyflow_event::{Event, PRIORITY_DEFAULT};
+use honeyflow_event::{Changes, Event, PRIORITY_DEFAULT};
 use honeyflow_hive::Hive;
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, time::BootClock};
@@ -122,6 +122,8 @@ fn event(n: u64) -> Event {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Document, Event, EventId, Key, Kind, Name, Priority, Stamp, Target};
+use honeyflow_event::{Changes, Document, EventId, EventView, Key, Kind, Name, Priority, Stamp};
 use honeyflow_hive::Fence;
 use honeyflow_runtime::Failure;
 
@@ -39,7 +39,7 @@ pub enum Op {
     /// emitted in the same transaction, once.
     Checkpoint(Box<Checkpoint>),
     /// Stores the event once, under the name and key of its target. A run that waits within `keep` receives it.
-    Signal { event: Arc<Event>, target: Target, keep: Duration },
+    Signal { event: Box<EventView>, keep: Duration },
     /// Replaces the row by these events, if the row still exists.
     Replace { event: EventId, by: Vec<NewEvent> },
     /// Executes one page of a fan-out: stores rows for the containers and advances the `fan-out` row, if that row still
@@ -62,6 +62,8 @@ pub struct ParkRequest {
     pub step: Name,
     pub attempts: u32,
     pub failure: Failure,
+    pub change: Changes,
+    pub columns: Option<Arc<str>>,
     pub payload: Option<Arc<str>>,
     pub kind: Kind,
 }
@@ -111,6 +113,9 @@ pub struct NewEvent {
     pub dedupe: Option<Arc<str>>,
     pub traceparent: Option<Arc<str>>,
     pub root: Option<EventId>,
+    pub change: Changes,
+    /// The names of the changed columns, as a JSON list.
+    pub columns: Option<Arc<str>>,
     pub payload: Option<Arc<str>>,
 }
 
@@ -131,6 +136,8 @@ pub struct FanOut {
     pub causes: Vec<Key>,
     pub after: Option<Key>,
     pub page: u32,
+    /// The payload of the containers' rows: it names the row whose change led to them.
+    pub payload: Arc<str>,
     /// While this number of fan-out rows is waiting, the store adds nothing and the row stays as it is.
     pub pending_max: u32,
 }

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use honeyflow_event::{Document, Epoch, Event, Kind, Stamp};
+use honeyflow_event::{Changes, Document, Epoch, Event, Kind, Stamp};
 use honeyflow_runtime::Class;
 use honeyflow_step::{Batch, Item, Outcome, Step};
 use serde_json::{Value, json};
@@ -51,6 +51,8 @@ pub fn item(n: u32, key: &str, input: Value) -> Item {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     };
     Item {

@@ -20,7 +20,7 @@ pub use append::*;
 pub use definition::*;
 pub use fence::*;
 use futures_util::future::BoxFuture;
-use honeyflow_event::{Event, EventId, Kind, PRIORITY_DEFAULT, PRIORITY_LEVELS, Stamp};
+use honeyflow_event::{Changes, Event, EventId, Kind, PRIORITY_DEFAULT, PRIORITY_LEVELS, Stamp};
 use honeyflow_hive::{
     Fence, HiveStore, NodeId, Term,
     contract::{Claim, Mint},
@@ -217,6 +217,8 @@ pub fn new_event(key: &str) -> NewEvent {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     }
 }
@@ -250,6 +252,8 @@ pub fn park(key: &str, workflow: &str, events: &[EventId]) -> Op {
         step: "load".into(),
         attempts: 5,
         failure: Failure::reject("bad-value", "no number"),
+        change: Changes::UPDATE,
+        columns: Some(r#"["title"]"#.into()),
         payload: Some("{\"a\":1}".into()),
         kind: Kind::Row,
     }))

@@ -11,7 +11,7 @@ use std::{
 };
 
 use honeyflow_engine::planted;
-use honeyflow_event::{Event, EventId, Key, Kind, Name, PRIORITY_FAN_OUT, PRIORITY_LEVELS};
+use honeyflow_event::{Changes, Event, EventId, Key, Kind, Name, PRIORITY_FAN_OUT, PRIORITY_LEVELS};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_invariant::{fence::AcceptedWrite, loss::EventOutcome, pin::PinnedVersion};
 use honeyflow_runtime::Failure;
@@ -217,6 +217,8 @@ impl ModelStore {
             dedupe: new.dedupe,
             traceparent: new.traceparent,
             root: new.root,
+            change: new.change,
+            columns: new.columns,
             payload: new.payload,
         };
         let ready_ms = new.delay.map(|delay| store_ms + i64::try_from(delay.as_millis()).unwrap_or(0));
@@ -262,10 +264,10 @@ impl ModelStore {
                 }
             }
             Op::Checkpoint(checkpoint) => self.checkpoint(now_us, *checkpoint),
-            Op::Signal { event, target, keep } => {
+            Op::Signal { event, keep } => {
                 let now = Self::clock_ms(now_us);
                 let until = now + i64::try_from(keep.as_millis()).unwrap_or(0);
-                let event = Event { entity: target.entity, key: target.key, ..(*event).clone() };
+                let event = event.stored();
                 if !self
                     .signals
                     .iter()
@@ -309,7 +311,9 @@ impl ModelStore {
             dedupe: None,
             traceparent: None,
             root: Some(page.root),
-            payload: None,
+            change: Changes::RELATED,
+            columns: None,
+            payload: Some(page.payload.clone()),
         };
         for key in keys {
             self.append(now_us, NewEvent { key, ..blank.clone() });
@@ -320,7 +324,8 @@ impl ModelStore {
             position["after"] = json!(*last);
             let (entity, key) = (row.event.entity, row.event.key);
             let (kind, payload) = (Kind::FanOut, Some(position.to_string().into()));
-            self.append(now_us, NewEvent { kind, entity, key, payload, ..blank });
+            let change = Changes::UNKNOWN;
+            self.append(now_us, NewEvent { kind, entity, key, change, payload, ..blank });
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use honeyflow_event::{Document, Event, EventId, Key, Kind, Name};
+use honeyflow_event::{Changes, Document, Event, EventId, Key, Kind, Name};
 use honeyflow_workflow::{Role, StepId};
 use serde_json::{Value, json};
 
@@ -220,6 +220,8 @@ fn blank(store: &mut ModelStore, kind: Kind, entity: &Name, key: &Key) -> Event 
         dedupe: None,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     }
 }

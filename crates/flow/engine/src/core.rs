@@ -45,10 +45,12 @@ pub mod wait_reason;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use honeyflow_event::{Epoch, Event, EventId, Name, Stamp, Target};
+use honeyflow_event::{Changes, Epoch, Event, EventId, EventView, Name, Stamp, Target};
 use honeyflow_hive::{Term, contract::HeldLease};
 use honeyflow_runtime::{Failure, Moment};
+use honeyflow_source::Lead;
 use honeyflow_store::write::{Checkpoint, RunKey, StoredFailure};
+use smallvec::SmallVec;
 
 pub use self::input::{BatchId, Effect, Evaluation, Input, WorkerId, WriteId};
 use self::{
@@ -76,6 +78,8 @@ use crate::slots::{Slot, Slots};
 pub(crate) struct Row {
     pub event: Arc<Event>,
     pub source: SourceId,
+    /// What the event means for each target; empty if it means the same for all, which the event itself says.
+    pub leads: SmallVec<[Lead; 1]>,
     /// Obligations that have not ended: one per (entity, key, workflow) that the row leads to.
     pub owes: u32,
     /// Obligations whose end has not committed. Until it has, the row is in the table and polls return it again.
@@ -89,6 +93,18 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Returns what the row changed, from the view of the target.
+    pub fn change_for(&self, entity: &str, key: &str) -> Changes {
+        let is_target = |lead: &&Lead| *lead.target.entity == *entity && *lead.target.key == *key;
+        self.leads.iter().find(is_target).map_or(self.event.change, |lead| lead.change)
+    }
+
+    /// Returns the event as the expressions of the target's runs see it.
+    pub fn view(&self, target: Target) -> EventView {
+        let change = self.change_for(&target.entity, &target.key);
+        EventView::new(self.event.clone(), target, change)
+    }
+
     pub fn is_rejected(&self, workflow: usize) -> bool {
         self.rejected.iter().any(|(of, _)| *of == workflow)
     }

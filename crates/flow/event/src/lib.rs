@@ -1,17 +1,20 @@
 //! The data that passes through the engine: events, keys, stamps, documents. Plain data; no clock, no I/O.
 
+pub mod changes;
 pub mod document;
 pub mod key;
 pub mod shard;
 pub mod stamp;
+pub mod view;
 
 use std::sync::Arc;
 
+pub use changes::Changes;
 pub use document::Document;
 pub use key::Key;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 pub use stamp::{Epoch, Stamp};
+pub use view::EventView;
 
 /// The name of a source, entity, workflow, step or sink, from the configuration.
 pub type Name = Arc<str>;
@@ -58,27 +61,11 @@ pub struct Event {
     pub traceparent: Option<Arc<str>>,
     /// The event whose fan-out made this one.
     pub root: Option<EventId>,
+    /// What changed in the row.
+    pub change: Changes,
+    /// The names of the changed columns that a workflow asks for, as a JSON list; none if the writer did not say.
+    pub columns: Option<Arc<str>>,
     pub payload: Option<Arc<str>>,
-}
-
-impl Event {
-    /// The value that expressions see as `$event`: the payload as JSON if it is JSON, else as text.
-    pub fn as_json(&self) -> Value {
-        let payload = self
-            .payload
-            .as_deref()
-            .map(|text| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())));
-        json!({
-            "id": self.id,
-            "kind": self.kind,
-            "tenant": &*self.tenant,
-            "entity": &*self.entity,
-            "key": &*self.key,
-            "priority": self.priority,
-            "time": self.created_ms,
-            "payload": payload,
-        })
-    }
 }
 
 /// A document (or piece of work) that an event leads to, once edges have been followed.

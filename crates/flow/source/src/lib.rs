@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use honeyflow_event::{Event, EventId, Key, Name, Target};
+use honeyflow_event::{Changes, Event, EventId, Key, Name, Target};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{Poll, Statement, poll::UnreadRow, write::Checkpoint};
 use smallvec::SmallVec;
@@ -39,7 +39,7 @@ pub struct TakenEvent {
 #[derive(Clone, Debug)]
 pub enum Leads {
     /// These documents: each is one obligation per workflow. If there are none, there is nothing to do.
-    To(SmallVec<[Target; 1]>),
+    To(SmallVec<[Lead; 1]>),
     /// More than a page of documents, or documents of other shards: the row is replaced by these rows, with one
     /// `fan-out` row per large edge.
     Replace(Vec<honeyflow_store::NewEvent>),
@@ -50,6 +50,14 @@ pub enum Leads {
     /// Its edges cannot be followed now (a table is missing during a migration): the row stays, and polls skip its
     /// entity.
     Held(Failure),
+}
+
+/// One document that an event leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lead {
+    pub target: Target,
+    /// What the event means for the document: what changed in its own row, or that a row it reads has changed.
+    pub change: Changes,
 }
 
 #[derive(Clone, Debug)]

@@ -33,9 +33,10 @@ pub struct Item {
     pub attempt: u32,
 }
 
-/// The values of `$run`, `$steps` and `$item`, as far as the step's own expressions read them.
+/// The values of `$event`, `$run`, `$steps` and `$item`, as far as the step's own expressions read them.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Context {
+    pub event: Document,
     pub run: Document,
     pub steps: Vec<(Name, Document)>,
     pub item: Document,

@@ -11,7 +11,7 @@ mod write;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use honeyflow_event::{Name, Priority};
+use honeyflow_event::{Changes, Name, Priority};
 use honeyflow_runtime::Backoff;
 use serde_json::{Map, Value};
 
@@ -132,7 +132,13 @@ pub struct Definition {
 pub struct On {
     pub source: Name,
     pub entity: Name,
+    /// Which changes of a row begin a run; unknown: all.
+    pub change: Changes,
+    /// An update begins a run only if it changed one of these columns; empty: every update does.
+    pub columns: Vec<String>,
     pub when: Option<String>,
+    /// Whether rows that were there before the workflow begin a run, too.
+    pub existing: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -11,7 +11,7 @@ mod tests;
 
 use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
-use honeyflow_event::Name;
+use honeyflow_event::{Changes, Name, view::column_names};
 use honeyflow_runtime::Backoff;
 use serde_json::{Map, Value};
 
@@ -53,7 +53,25 @@ pub struct Graph {
 pub struct CompiledOn {
     pub source: Name,
     pub entity: Name,
+    pub change: Changes,
+    pub columns: Vec<String>,
     pub when: Option<Expression>,
+}
+
+impl CompiledOn {
+    /// Whether a row with this change and these changed columns (a JSON list) begins a run. A row of which that is not
+    /// known begins one only if this names neither.
+    pub fn accepts(&self, change: Changes, columns: Option<&str>) -> bool {
+        if self.change.is_unknown() {
+            return true;
+        }
+        let is_update_only = !change.intersects(self.change.without(Changes::UPDATE));
+        if is_update_only && change.intersects(self.change) && !self.columns.is_empty() {
+            let named = |column: &String| self.columns.iter().any(|named| named.eq_ignore_ascii_case(column));
+            return columns.is_some_and(|text| column_names(text).iter().any(named));
+        }
+        change.intersects(self.change)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +111,7 @@ pub struct Step {
 /// The values that the expressions in a step's settings read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContextReads {
+    pub event: bool,
     pub run: bool,
     pub item: bool,
     /// The steps whose outputs they read.

@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use honeyflow_event::{Key, Kind, PRIORITY_REINDEX, Priority};
+use honeyflow_event::{Changes, Key, Kind, PRIORITY_REINDEX, Priority};
 use honeyflow_runtime::Failure;
 use honeyflow_source_outbox::Entity;
 use honeyflow_store::{Admin, AdminReply, NewEvent, Reply, Request, Store};
@@ -128,6 +128,8 @@ pub fn event(entity: &Entity, key: Key, priority: Priority) -> NewEvent {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     }
 }

@@ -136,6 +136,8 @@ fn retry(tables: &mut Tables, id: i64, mode: &RetryMode, now_ms: i64) {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: entry.change,
+        columns: entry.columns,
         payload: entry.payload,
     };
     let event = tables.outbox.insert(event, None);

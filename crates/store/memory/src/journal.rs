@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hashbrown::HashMap;
-use honeyflow_event::{Event, EventId, Key, Kind, Name, Priority};
+use honeyflow_event::{Changes, Event, EventId, Key, Kind, Name, Priority};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     RunKey, Signal, SignalQuery,
@@ -73,6 +73,8 @@ pub(crate) struct Entry {
     pub version: u32,
     pub attempts: u32,
     pub failure: Failure,
+    pub change: Changes,
+    pub columns: Option<Arc<str>>,
     pub payload: Option<Arc<str>>,
     pub parked_ms: i64,
 }

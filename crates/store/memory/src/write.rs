@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use honeyflow_event::{Event, EventId, Key, Kind, PRIORITY_FAN_OUT};
+use honeyflow_event::{Changes, Event, EventId, Key, Kind, PRIORITY_FAN_OUT};
 use honeyflow_store::{Idempotency, NewEvent, Op, Reply, Write, write::FanOut};
 use serde_json::json;
 
@@ -66,6 +66,8 @@ pub(crate) fn write(tables: &mut Tables, ops: Vec<Op>, pages: Vec<Vec<Key>>, now
                     version: parked.version,
                     attempts: parked.attempts,
                     failure: parked.failure,
+                    change: parked.change,
+                    columns: parked.columns,
                     payload: parked.payload,
                     parked_ms: now_ms,
                 });
@@ -88,6 +90,8 @@ pub(crate) fn write(tables: &mut Tables, ops: Vec<Op>, pages: Vec<Vec<Key>>, now
                         version: 0,
                         attempts: 0,
                         failure,
+                        change: row.change,
+                        columns: row.columns,
                         payload: row.payload,
                         parked_ms: now_ms,
                     });
@@ -99,9 +103,8 @@ pub(crate) fn write(tables: &mut Tables, ops: Vec<Op>, pages: Vec<Vec<Key>>, now
                     insert_all(tables, emit, now_ms);
                 }
             }
-            Op::Signal { event, target, keep } => {
-                let event = Event { entity: target.entity, key: target.key, ..(*event).clone() };
-                tables.journal.put_signal(event, now_ms, now_ms.saturating_add(millis(keep)));
+            Op::Signal { event, keep } => {
+                tables.journal.put_signal(event.stored(), now_ms, now_ms.saturating_add(millis(keep)));
             }
             Op::Replace { event, by } => {
                 if tables.outbox.remove(event).is_some() {
@@ -145,7 +148,9 @@ fn fan_out_page(tables: &mut Tables, fan_out: &FanOut, containers: Vec<Key>, now
             dedupe: None,
             traceparent: None,
             root: Some(fan_out.root),
-            payload: None,
+            change: Changes::RELATED,
+            columns: None,
+            payload: Some(fan_out.payload.clone()),
         };
         tables.outbox.insert(event, None);
     }
@@ -195,6 +200,8 @@ fn insert_all(tables: &mut Tables, events: Vec<NewEvent>, now_ms: i64) -> Vec<Ev
             dedupe: new.dedupe,
             traceparent: new.traceparent,
             root: new.root,
+            change: new.change,
+            columns: new.columns,
             payload: new.payload,
         };
         tables.outbox.insert(event, ready_ms)

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::FutureExt;
 use honeyflow_conformance::store::{Harness, RawRow, everything};
-use honeyflow_event::{Event, Key, Kind, PRIORITY_DEFAULT};
+use honeyflow_event::{Changes, Event, Key, Kind, PRIORITY_DEFAULT};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_store::{KeyColumn, KeyType, Load, LoadResult, Poll, Reply, Request, Statement, Store};
@@ -47,6 +47,8 @@ fn event(raw: &RawRow, now_ms: i64) -> Event {
         dedupe: raw.dedupe.map(Into::into),
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: raw.payload.as_deref().map(Into::into),
     }
 }

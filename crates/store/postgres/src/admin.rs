@@ -180,9 +180,11 @@ async fn retry_parked(connection: &mut PgConnection, filter: &ParkedFilter, mode
              numbered as (select *, nextval(pg_get_serial_sequence('honeyflow_outbox', 'id')) as new_id
                from (select * from entry order by id) e),
              event as (
-               insert into honeyflow_outbox(id, format, kind, tenant, entity, entity_key, priority, workflow, payload)
+               insert into honeyflow_outbox(id, format, kind, tenant, entity, entity_key, priority, workflow, change, columns,
+                 payload)
                overriding system value
-               select new_id, format, kind, tenant, entity, entity_key, priority, nullif(workflow, ''), payload
+               select new_id, format, kind, tenant, entity, entity_key, priority, nullif(workflow, ''), change, columns,
+                 payload
                from numbered order by new_id returning id, shard),
              forgiven as (delete from honeyflow_failure f using entry e where f.tenant = e.tenant
                and f.entity = e.entity and f.entity_key = e.entity_key and f.workflow = e.workflow),

@@ -60,12 +60,14 @@ pub(crate) async fn insert_all(connection: &mut PgConnection, events: &[&NewEven
     for events in events.chunks(INSERT_MAX) {
         let insert = driver::query(
             "insert into honeyflow_outbox(kind, tenant, entity, entity_key, priority, workflow, ready_at, dedupe,
-               traceparent, root, payload)
+               traceparent, root, change, columns, payload)
              select kind, tenant, entity, entity_key, priority, workflow,
-               statement_timestamp() + delay_ms * interval '1 millisecond', dedupe, traceparent, root, payload
+               statement_timestamp() + delay_ms * interval '1 millisecond', dedupe, traceparent, root, change, columns,
+               payload
              from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::bigint[],
-               $8::text[], $9::text[], $10::bigint[], $11::text[]) with ordinality
-               as e(kind, tenant, entity, entity_key, priority, workflow, delay_ms, dedupe, traceparent, root, payload, n)
+               $8::text[], $9::text[], $10::bigint[], $11::text[], $12::text[], $13::text[]) with ordinality
+               as e(kind, tenant, entity, entity_key, priority, workflow, delay_ms, dedupe, traceparent, root, change,
+               columns, payload, n)
              order by n returning id",
         )
         .bind(events.iter().map(|event| row::kind_name(event.kind)).collect::<Vec<_>>())
@@ -78,6 +80,8 @@ pub(crate) async fn insert_all(connection: &mut PgConnection, events: &[&NewEven
         .bind(events.iter().map(|event| event.dedupe.as_deref()).collect::<Vec<_>>())
         .bind(events.iter().map(|event| event.traceparent.as_deref()).collect::<Vec<_>>())
         .bind(events.iter().map(|event| event.root).collect::<Vec<_>>())
+        .bind(events.iter().map(|event| event.change.text()).collect::<Vec<_>>())
+        .bind(events.iter().map(|event| event.columns.as_deref()).collect::<Vec<_>>())
         .bind(events.iter().map(|event| event.payload.as_deref()).collect::<Vec<_>>());
         for row in session::run_bound(connection, insert).await? {
             ids.push(row.try_get(0)?);

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use honeyflow_event::{Event, EventId, Kind, PRIORITY_LEVELS};
+use honeyflow_event::{Changes, Event, EventId, Kind, PRIORITY_LEVELS};
 use honeyflow_store::{Names, poll::UnreadRow};
 
 use crate::driver::{self, Error, PgRow, Row};
@@ -17,7 +17,7 @@ pub(crate) fn columns(max: &str) -> String {
          case when o.dedupe is not null then (select d.until_at > statement_timestamp() from honeyflow_dedupe d
            where d.tenant = o.tenant and d.entity = o.entity and d.entity_key = o.entity_key and d.dedupe = o.dedupe) end,
          o.format, o.kind, o.tenant, o.entity_key, (extract(epoch from o.created_at) * 1000)::bigint, o.traceparent,
-         o.root, octet_length(o.payload), case when octet_length(o.payload) <= {max} then o.payload end"
+         o.root, octet_length(o.payload), case when octet_length(o.payload) <= {max} then o.payload end, o.change, o.columns"
     )
 }
 
@@ -62,6 +62,8 @@ pub(crate) fn read(row: &PgRow, at: usize, names: &mut Names) -> Result<OutboxRo
             dedupe: text(row, at + 5)?.map(Into::into),
             traceparent: text(row, at + 12)?.map(Into::into),
             root: optional(row, at + 13)?,
+            change: text(row, at + 16)?.map_or(Changes::UNKNOWN, Changes::parse),
+            columns: text(row, at + 17)?.map(Into::into),
             payload: payload.map(Into::into),
         }),
         _ => RowContent::Unreadable(UnreadRow { id, bytes: bytes.unwrap_or(0) }),

@@ -12,7 +12,7 @@ use crate::{
     outcome, row, session,
 };
 
-const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql"), include_str!("schema/0002_change.sql")];
 
 /// DDL waits at most this long for a lock, because statements behind it in the lock queue wait too.
 const LOCK_WAIT_MS: u32 = 2_000;
@@ -88,7 +88,7 @@ pub(crate) async fn apply(connection: &mut PgConnection, from: u32, shards: u16)
     match session::run(connection, transaction(number, migration, shards)).await {
         Ok(_) => Ok(()),
         // Another node created the tables at the same time: names of tables and types are unique.
-        Err(error) if matches!(outcome::state(&error), Some("42P07" | "23505" | "42710" | "42723")) => {
+        Err(error) if matches!(outcome::state(&error), Some("42P07" | "23505" | "42710" | "42723" | "42701")) => {
             session::run(connection, "rollback".to_owned()).await?;
             match read(connection).await? {
                 Some(installed) if installed.version >= number => Ok(()),

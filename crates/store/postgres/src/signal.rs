@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use honeyflow_event::{Event, Kind};
+use honeyflow_event::{Changes, Event, Kind};
 use honeyflow_store::{Signal, SignalQuery};
 
 use crate::{
@@ -16,22 +16,25 @@ use crate::{
 /// Stores each signal once: a repeated write finds it already stored.
 pub(crate) async fn put(transaction: &mut OpenTransaction<'_>, signals: &[NewSignal<'_>]) -> Result<(), Error> {
     let statement = driver::query(
-        "insert into honeyflow_signal(tenant, name, signal_key, event, kind, priority, event_at, payload, until_at)
-         select tenant, name, signal_key, event, kind, priority, to_timestamp(event_ms / 1000.0), payload,
+        "insert into honeyflow_signal(tenant, name, signal_key, event, kind, priority, event_at, payload, change, columns,
+           until_at)
+         select tenant, name, signal_key, event, kind, priority, to_timestamp(event_ms / 1000.0), payload, change, columns,
            statement_timestamp() + keep_ms * interval '1 millisecond'
          from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::smallint[], $7::bigint[],
-           $8::text[], $9::bigint[]) with ordinality
-           as k(tenant, name, signal_key, event, kind, priority, event_ms, payload, keep_ms, n)
+           $8::text[], $9::text[], $10::text[], $11::bigint[]) with ordinality
+           as k(tenant, name, signal_key, event, kind, priority, event_ms, payload, change, columns, keep_ms, n)
          order by n on conflict (tenant, name, signal_key, event) do nothing",
     )
-    .bind(signals.iter().map(|signal| &*signal.event.tenant).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| &*signal.target.entity).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| &*signal.target.key).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| signal.event.id).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| row::kind_name(signal.event.kind)).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| i16::from(signal.event.priority)).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| signal.event.created_ms).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| signal.event.payload.as_deref()).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| &*signal.event.newest.tenant).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| &*signal.event.target.entity).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| &*signal.event.target.key).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.newest.id).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| row::kind_name(signal.event.newest.kind)).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| i16::from(signal.event.newest.priority)).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.newest.created_ms).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.stored_payload().map(|text| text.to_string())).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.change.text()).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.newest.columns.as_deref()).collect::<Vec<_>>())
     .bind(signals.iter().map(|signal| append::millis(signal.keep)).collect::<Vec<_>>());
     transaction.bound(statement).await.map(drop)
 }
@@ -41,7 +44,7 @@ pub(crate) async fn find(connection: &mut PgConnection, wanted: &[SignalQuery]) 
     session::run(connection, load::begin(crate::ADMIN_TIMEOUT)).await?;
     let statement = driver::query(
         "select w.n, s.id, s.signal_key, s.event, s.kind, s.priority, (extract(epoch from s.event_at) * 1000)::bigint,
-           s.payload
+           s.payload, s.change, s.columns
          from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[]) with ordinality
            as w(tenant, name, signal_key, since_ms, after, room, n),
          lateral (select * from honeyflow_signal s where s.tenant = w.tenant and s.name = w.name
@@ -83,6 +86,8 @@ fn read(row: &PgRow, wanted: &SignalQuery) -> Result<Signal, Error> {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: row.try_get::<Option<&str>, _>(8)?.map_or(Changes::UNKNOWN, Changes::parse),
+        columns: row.try_get::<Option<&str>, _>(9)?.map(Into::into),
         payload: row.try_get::<Option<&str>, _>(7)?.map(Into::into),
     };
     Ok(Signal { id: row.try_get(1)?, event: Arc::new(event) })

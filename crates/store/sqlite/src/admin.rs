@@ -200,8 +200,9 @@ fn retry_parked(connection: &Connection, filter: &ParkedFilter, mode: &RetryMode
         .query_map(params_from_iter(values), |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     let mut insert = connection.prepare_cached(
-        "insert into honeyflow_outbox(format, kind, tenant, entity, entity_key, priority, workflow, payload)
-         select format, kind, tenant, entity, entity_key, priority, nullif(workflow, ''), payload
+        "insert into honeyflow_outbox(format, kind, tenant, entity, entity_key, priority, workflow, change, columns,
+           payload)
+         select format, kind, tenant, entity, entity_key, priority, nullif(workflow, ''), change, columns, payload
          from honeyflow_parked where id = ?1",
     )?;
     let mut take_up = connection.prepare_cached(

@@ -52,7 +52,7 @@ fn perform(connection: &Connection, events: &[NewEvent], idempotency: Option<&Id
 pub(crate) fn insert_all(connection: &Connection, events: &[NewEvent], now_ms: i64) -> rusqlite::Result<Vec<EventId>> {
     let mut insert = connection.prepare_cached(
         "insert into honeyflow_outbox(kind, tenant, entity, entity_key, priority, workflow, ready_at, dedupe, traceparent,
-           root, payload) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+           root, change, columns, payload) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?;
     let mut ids = Vec::with_capacity(events.len());
     for event in events {
@@ -68,6 +68,8 @@ pub(crate) fn insert_all(connection: &Connection, events: &[NewEvent], now_ms: i
             event.dedupe,
             event.traceparent,
             event.root,
+            event.change.text(),
+            event.columns,
             event.payload
         ])?);
     }

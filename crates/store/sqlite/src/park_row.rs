@@ -22,9 +22,9 @@ pub(crate) fn park_row(
     let parked: Option<(i64, Option<u32>)> = connection
         .prepare_cached(
             "insert or replace into honeyflow_parked(tenant, entity, entity_key, workflow, event, format, kind, priority,
-               attempts, class, code, message, parked_at, payload)
-             select tenant, entity, entity_key, ifnull(workflow, ''), id, format, kind, priority, 0, ?2, ?3, ?4, ?5,
-               case when octet_length(payload) <= ?6 then payload end
+               attempts, class, code, message, parked_at, change, columns, payload)
+             select tenant, entity, entity_key, ifnull(workflow, ''), id, format, kind, priority, 0, ?2, ?3, ?4, ?5, change,
+               columns, case when octet_length(payload) <= ?6 then payload end
              from honeyflow_outbox where id = ?1
              returning id, (select octet_length(payload) from honeyflow_outbox where id = ?1)",
         )?

@@ -3,7 +3,7 @@
 //! Any program may write rows. A value that does not fit our types is corrected if that is harmless (a priority out of
 //! range); a row of unknown kind is reported to the engine, which parks it.
 
-use honeyflow_event::{Event, EventId, Kind, PRIORITY_LEVELS};
+use honeyflow_event::{Changes, Event, EventId, Kind, PRIORITY_LEVELS};
 use honeyflow_store::{Names, poll::UnreadRow};
 use rusqlite::{Row, types::ValueRef};
 
@@ -11,7 +11,8 @@ use crate::capture;
 
 /// The columns in the order in which [`read`] reads them; `?1` is the size in bytes of the largest payload to read.
 pub(crate) const COLUMNS: &str = "id, entity, workflow, dedupe, format, kind, tenant, entity_key, priority, created_at,
-  traceparent, root, octet_length(payload), case when octet_length(payload) <= ?1 then cast(payload as text) end";
+  traceparent, root, octet_length(payload), case when octet_length(payload) <= ?1 then cast(payload as text) end, change,
+  columns";
 
 /// The format of payloads that SQLite triggers have written.
 const FORMAT_CAPTURED: i64 = 2;
@@ -79,6 +80,8 @@ pub(crate) fn read(row: &Row<'_>, names: &mut Names, payload_bytes_max: u64) -> 
         dedupe: text(row.get_ref(3)?).map(Into::into),
         traceparent: text(row.get_ref(10)?).map(Into::into),
         root: integer(row.get_ref(11)?),
+        change: text(row.get_ref(14)?).map_or(Changes::UNKNOWN, Changes::parse),
+        columns: text(row.get_ref(15)?).map(Into::into),
         payload,
     }))
 }

@@ -15,7 +15,7 @@ pub(crate) const NOW_MS: &str = "cast(round((julianday('now') - 2440587.5) * 864
 /// SQLite has one writer, so there is one shard.
 pub const SHARDS: u16 = 1;
 
-const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql"), include_str!("schema/0002_change.sql")];
 
 /// The content of `honeyflow_meta`: the installation of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,24 +3,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Event, Target};
+use honeyflow_event::{Changes, Event, EventView};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{Signal, SignalQuery};
 use rusqlite::{Connection, Row, params};
 
 use crate::{append, outcome, row, write};
 
-pub(crate) fn put(
-    connection: &Connection,
-    event: &Event,
-    target: &Target,
-    keep: Duration,
-    now_ms: i64,
-) -> rusqlite::Result<()> {
+pub(crate) fn put(connection: &Connection, view: &EventView, keep: Duration, now_ms: i64) -> rusqlite::Result<()> {
+    let (event, target) = (&view.newest, &view.target);
     connection
         .prepare_cached(
             "insert or ignore into honeyflow_signal(tenant, name, signal_key, event, kind, priority, event_at, payload,
-               created_at, until_ms) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+               created_at, until_ms, change, columns) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?
         .execute(params![
             event.tenant,
@@ -30,9 +25,11 @@ pub(crate) fn put(
             row::kind_name(event.kind),
             event.priority,
             event.created_ms,
-            event.payload,
+            view.stored_payload(),
             now_ms,
-            now_ms.saturating_add(append::millis(keep))
+            now_ms.saturating_add(append::millis(keep)),
+            view.change.text(),
+            event.columns
         ])?;
     Ok(())
 }
@@ -59,11 +56,14 @@ fn find_one(connection: &Connection, wanted: &SignalQuery, now_ms: i64) -> rusql
             dedupe: None,
             traceparent: None,
             root: None,
+            change: row.get::<_, Option<String>>(7)?.map_or(Changes::UNKNOWN, |text| Changes::parse(&text)),
+            columns: row.get(8)?,
             payload: row.get(6)?,
         };
         Ok(Signal { id: row.get(0)?, event: Arc::new(event) })
     };
-    const COLUMNS: &str = "select id, signal_key, event, kind, priority, event_at, payload from honeyflow_signal
+    const COLUMNS: &str = "select id, signal_key, event, kind, priority, event_at, payload, change, columns
+       from honeyflow_signal
        where tenant = ?1 and name = ?2 and created_at >= ?3 and until_ms > ?4 and id > ?5";
     match key {
         Some(key) => connection

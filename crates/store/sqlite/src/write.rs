@@ -60,7 +60,7 @@ fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event:
             Op::Park(parked) => park(connection, parked, now_ms)?,
             Op::ParkRow { event, failure } => park_row::park_row(connection, *event, failure, now_ms)?,
             Op::Checkpoint(checkpoint) => put_checkpoint(connection, checkpoint, now_ms)?,
-            Op::Signal { event, target, keep } => signal::put(connection, event, target, *keep, now_ms)?,
+            Op::Signal { event, keep } => signal::put(connection, event, *keep, now_ms)?,
             Op::Replace { event, by } => {
                 if delete_event(connection, *event)? {
                     append::insert_all(connection, by, now_ms)?;
@@ -162,12 +162,12 @@ fn park(connection: &Connection, parked: &ParkRequest, now_ms: i64) -> rusqlite:
     let id: i64 = cached(
         connection,
         "insert into honeyflow_parked(tenant, entity, entity_key, workflow, step, event, kind, priority, version, attempts,
-           class, code, message, payload, parked_at)
-         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+           class, code, message, payload, parked_at, change, columns)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
          on conflict(tenant, entity, entity_key, workflow, phase, step, instance, event) do update
          set kind = excluded.kind, priority = excluded.priority, version = excluded.version, attempts = excluded.attempts,
            class = excluded.class, code = excluded.code, message = excluded.message, payload = excluded.payload,
-           parked_at = excluded.parked_at
+           parked_at = excluded.parked_at, change = excluded.change, columns = excluded.columns
          returning id",
     )?
     .query_row(
@@ -186,7 +186,9 @@ fn park(connection: &Connection, parked: &ParkRequest, now_ms: i64) -> rusqlite:
             parked.failure.code,
             parked.failure.message,
             parked.payload,
-            now_ms
+            now_ms,
+            parked.change.text(),
+            parked.columns
         ],
         |row| row.get(0),
     )?;
@@ -267,7 +269,8 @@ fn fan_out_page(
     }
     let mut insert = cached(
         connection,
-        "insert into honeyflow_outbox(tenant, entity, entity_key, priority, workflow, root) values (?1, ?2, ?3, ?4, ?5, ?6)",
+        "insert into honeyflow_outbox(tenant, entity, entity_key, priority, workflow, root, change, payload)
+         values (?1, ?2, ?3, ?4, ?5, ?6, 'related', ?7)",
     )?;
     for container in containers {
         insert.execute(params![
@@ -276,7 +279,8 @@ fn fan_out_page(
             container,
             honeyflow_event::PRIORITY_FAN_OUT,
             fan_out.workflow,
-            fan_out.root
+            fan_out.root,
+            fan_out.payload
         ])?;
     }
     let full = u32::try_from(containers.len()).is_ok_and(|count| count >= fan_out.page);

@@ -52,10 +52,15 @@ impl fmt::Debug for Scrape {
 type CounterSpec = (&'static str, &'static str, fn(&Status) -> u64);
 type GaugeSpec = (&'static str, &'static str, fn(&Status) -> usize);
 
-const COUNTERS: [CounterSpec; 24] = [
+const COUNTERS: [CounterSpec; 25] = [
     ("events", "Events taken from the sources", |s| s.events),
     ("events_merged", "Events that were merged into a waiting run of their key", |s| s.merged),
     ("events_unmatched", "Events that no workflow matched", |s| s.unmatched),
+    (
+        "events_change_unknown",
+        "Events that a workflow with change or columns passed over, because their row does not say what changed",
+        |s| s.unknown_changes,
+    ),
     ("events_parked", "Events parked with their error", |s| s.parked),
     ("attempts", "Attempts of steps, one for each run in a batch", |s| s.attempts),
     ("batches", "Batches sent to workers", |s| s.batches),

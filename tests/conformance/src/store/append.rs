@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use honeyflow_event::Kind;
+use honeyflow_event::{Changes, Kind};
 use honeyflow_store::{Idempotency, NewEvent, Reply, Request};
 
 use super::{Harness, RawRow, ids, new_event, settle};
@@ -19,6 +19,8 @@ pub async fn append_stores_events_as_they_are(h: &Harness) {
         dedupe: Some("m-1".into()),
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
         root: Some(5),
+        change: Changes::INSERT.union(Changes::RELATED),
+        columns: Some(r#"["state"]"#.into()),
         payload: Some("{\"n\": 1.50}".into()),
     };
     let delayed = NewEvent { delay: Some(Duration::from_secs(600)), ..new_event("2") };
@@ -31,6 +33,7 @@ pub async fn append_stores_events_as_they_are(h: &Harness) {
     assert_eq!((&stored.tenant, &stored.entity, &stored.key), (&event.tenant, &event.entity, &event.key));
     assert_eq!((&stored.workflow, &stored.dedupe), (&event.workflow, &event.dedupe));
     assert_eq!((&stored.traceparent, &stored.payload), (&event.traceparent, &event.payload));
+    assert_eq!((stored.change, &stored.columns), (event.change, &event.columns));
     assert!(h.append(Vec::new()).await.is_empty());
 }
 

@@ -39,6 +39,7 @@ pub async fn ob_44_a_stale_owner_changes_nothing(h: &Harness) {
             causes: vec!["7".into()],
             after: None,
             page: 10,
+            payload: "{}".into(),
             pending_max: 100,
         })),
         Op::History(Box::new(history)),

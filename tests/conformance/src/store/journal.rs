@@ -142,6 +142,7 @@ fn page(h: &Harness, event: EventId, after: Option<Key>, pending_max: u32) -> Op
         causes: vec!["7".into()],
         after,
         page: 10,
+        payload: r#"{"cause":{"entity":"author","key":"7","id":77}}"#.into(),
         pending_max,
     })))
 }

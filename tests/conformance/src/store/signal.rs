@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Event, Kind, Target};
+use honeyflow_event::{Event, EventView, Kind, Target};
 use honeyflow_store::{Op, Reply, Request, Signal, SignalQuery};
 
 use super::{Harness, RawRow, settle};
@@ -23,7 +23,8 @@ async fn event(h: &Harness, key: &str, payload: &str) -> Event {
 
 fn keep(event: &Event, keep: Duration) -> Op {
     let target = Target { entity: "payment".into(), key: event.key.clone() };
-    Op::Signal { event: Arc::new(event.clone()), target, keep }
+    let event = EventView::new(Arc::new(event.clone()), target, event.change);
+    Op::Signal { event: Box::new(event), keep }
 }
 
 fn wanted(key: Option<&str>) -> SignalQuery {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use honeyflow_engine::core::{Input, WriteId, plan::SourceId};
-use honeyflow_event::{Event, EventId, Key, Kind, Target};
+use honeyflow_event::{Changes, Event, EventId, Key, Kind, Target, view::related_payload};
 use honeyflow_hive::contract;
 use honeyflow_runtime::Failure;
-use honeyflow_source::{Intake, Leads, Page, TakenEvent};
+use honeyflow_source::{Intake, Lead, Leads, Page, TakenEvent};
 use honeyflow_store::{NewEvent, Op, PollReply, RecoveredState, Reply, Request, Statement};
 use serde_json::{Value, json};
 
@@ -205,7 +205,10 @@ impl World {
     }
 
     fn leads(&self, store: usize, event: &Event) -> Leads {
-        let target = |entity: &str, key: &Key| Target { entity: entity.into(), key: key.clone() };
+        let lead = |entity: &str, key: &Key, change| Lead {
+            target: Target { entity: entity.into(), key: key.clone() },
+            change,
+        };
         if event.format > 1 {
             return Leads::Unreadable(Failure::reject("unknown-format", "written by a later version"));
         }
@@ -223,7 +226,7 @@ impl World {
             }));
         }
         if *event.entity != *"author" {
-            return Leads::To(smallvec::smallvec![target(&event.entity, &event.key)]);
+            return Leads::To(smallvec::smallvec![lead(&event.entity, &event.key, event.change)]);
         }
         let books = self.stores[store].edges.get(&event.key);
         let books: Vec<&Key> = books.map(|books| books.iter()).into_iter().flatten().collect();
@@ -238,6 +241,8 @@ impl World {
             dedupe: None,
             traceparent: None,
             root: Some(event.root.unwrap_or(event.id)),
+            change: Changes::UNKNOWN,
+            columns: None,
             payload: None,
         };
         if books.len() as u64 > self.options.containers_max {
@@ -248,11 +253,17 @@ impl World {
         // event is first replaced by one row per book.
         let shards = self.stores[store].shards;
         if books.iter().any(|book| shard_of(book, shards) != shard_of(&event.key, shards)) {
-            let row =
-                |book: &Key| NewEvent { kind: Kind::Row, entity: "book".into(), key: book.clone(), ..blank.clone() };
+            let row = |book: &Key| NewEvent {
+                kind: Kind::Row,
+                entity: "book".into(),
+                key: book.clone(),
+                change: Changes::RELATED,
+                payload: Some(related_payload(&event.entity, &event.key, event.id)),
+                ..blank.clone()
+            };
             return Leads::Replace(books.into_iter().map(row).collect());
         }
-        Leads::To(books.into_iter().map(|book| target("book", book)).collect())
+        Leads::To(books.into_iter().map(|book| lead("book", book, Changes::RELATED)).collect())
     }
 }
 

@@ -7,7 +7,7 @@ mod store {
 
     use futures_util::future::ready;
     use honeyflow_conformance::store::{Harness, RawRow};
-    use honeyflow_event::{Event, EventId, Kind, PRIORITY_DEFAULT};
+    use honeyflow_event::{Changes, Event, EventId, Kind, PRIORITY_DEFAULT};
     use honeyflow_sim::{model_store::ModelStore, port::ModelPort};
 
     async fn fresh() -> Harness {
@@ -43,6 +43,8 @@ mod store {
             dedupe: raw.dedupe.map(Into::into),
             traceparent: None,
             root: None,
+            change: Changes::UNKNOWN,
+            columns: None,
             payload: raw.payload.map(Into::into),
         };
         let id = event.id;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use honeyflow_event::{Document, Event};
+use honeyflow_event::Document;
 use honeyflow_runtime::Moment;
 use honeyflow_step::{Batch, Context, Item};
 use honeyflow_workflow::{Role, StepId, graph::ContextReads};
@@ -252,7 +252,7 @@ impl Core {
             }
             let Some(run) = self.runs.get_mut(ready.run) else { continue };
             first += usize::from(run.find_extra(step, ready.index).is_none_or(|extra| extra.retries == 0));
-            run.given |= kind != EXPRESSION;
+            run.given = true;
             run.leased += 1;
             run.attempt += 1;
             held.push(HeldItem { run: ready.run, stamp: run.stamp, index: ready.index, attempt: run.attempt });
@@ -306,7 +306,7 @@ impl Core {
     fn item(&mut self, ready: &ReadyItem, step: StepId, stamp: honeyflow_event::Stamp) -> Item {
         let run = self.runs.get(ready.run).expect("looked up by the caller");
         let event = self.newest_event(run);
-        let input = step_input(run, step, ready.index, &event);
+        let input = self.step_input(run, step, ready.index);
         let context = self.context_of(run, step, ready.index);
         let (entity, attempt) = (run.entity.clone(), run.attempt + 1);
         let key = self.keys.get(run.key).key.clone();
@@ -330,6 +330,7 @@ impl Core {
         let each = run.extras.as_ref().and_then(|extras| extras.instances.iter().find(|each| each.step == step));
         let name = |id: &StepId| graph.steps[*id as usize].name.clone();
         Some(Arc::new(Context {
+            event: sees.event.then(|| Arc::new(self.event_view(run).as_json())),
             run: sees.run.then(|| Arc::new(self.run_name(run).as_json())),
             steps: sees.steps.iter().map(|id| (name(id), run.output(*id))).collect(),
             item: each.filter(|_| sees.item).and_then(|each| each.items.get(index as usize).cloned().flatten()),
@@ -345,9 +346,8 @@ impl Core {
 
     fn to_evaluate(&self, slot: Slot, step: StepId) -> EvaluationItem {
         let run = self.runs.get(slot).expect("looked up by the caller");
-        let event = self.newest_event(run);
-        let run_name = self.run_name(run);
-        EvaluationItem { outputs: outputs(run), input: default_input(run, step, &event), event, run: run_name }
+        let (event, run_name) = (self.event_view(run), self.run_name(run));
+        EvaluationItem { outputs: outputs(run), input: self.default_input(run, step), event, run: run_name }
     }
 
     /// Queues all items of the lost worker again: at once, and apart from other items.
@@ -370,36 +370,38 @@ pub(crate) fn outputs(run: &RunState) -> Vec<(StepId, Document)> {
     run.plan.graph.ids().map(|id| (id, run.output(id))).filter(|(_, output)| output.is_some()).collect()
 }
 
-/// Returns the input of a step.
-fn step_input(run: &RunState, step: StepId, index: u32, event: &Arc<Event>) -> Document {
-    if run.run.is_missing() {
-        return None;
+impl Core {
+    /// Returns the input of a step.
+    fn step_input(&self, run: &RunState, step: StepId, index: u32) -> Document {
+        if run.run.is_missing() {
+            return None;
+        }
+        if let Some(each) = run.extras.as_ref().and_then(|e| e.instances.iter().find(|each| each.step == step)) {
+            return each.inputs.get(index as usize).cloned().flatten();
+        }
+        if let Some(input) = run.find_extra(step, index).and_then(|extra| extra.input.clone()) {
+            return input;
+        }
+        self.default_input(run, step)
     }
-    if let Some(each) = run.extras.as_ref().and_then(|e| e.instances.iter().find(|each| each.step == step)) {
-        return each.inputs.get(index as usize).cloned().flatten();
-    }
-    if let Some(input) = run.find_extra(step, index).and_then(|extra| extra.input.clone()) {
-        return input;
-    }
-    default_input(run, step, event)
-}
 
-/// Returns the input of a step without an `input` expression: the event for a root, the need's output for one need,
-/// `{need: output}` for several; a sink takes the output of its first need.
-fn default_input(run: &RunState, step: StepId, event: &Arc<Event>) -> Document {
-    let graph = &run.plan.graph;
-    let role = graph.steps[step as usize].role;
-    match graph.needs(step) {
-        _ if role == Role::Load => None,
-        [] => Some(Arc::new(event.as_json())),
-        [(need, _)] => run.output(*need),
-        [(need, _), ..] if role == Role::Sink => run.output(*need),
-        needs => {
-            let fields = needs.iter().map(|(need, _)| {
-                let output = run.output(*need).map_or(Value::Null, |output| (*output).clone());
-                (graph.steps[*need as usize].name.to_string(), output)
-            });
-            Some(Arc::new(Value::Object(fields.collect::<Map<_, _>>())))
+    /// Returns the input of a step without an `input` expression: the event for a root, the need's output for one need,
+    /// `{need: output}` for several; a sink takes the output of its first need.
+    fn default_input(&self, run: &RunState, step: StepId) -> Document {
+        let graph = &run.plan.graph;
+        let role = graph.steps[step as usize].role;
+        match graph.needs(step) {
+            _ if role == Role::Load => None,
+            [] => Some(Arc::new(self.event_view(run).as_json())),
+            [(need, _)] => run.output(*need),
+            [(need, _), ..] if role == Role::Sink => run.output(*need),
+            needs => {
+                let fields = needs.iter().map(|(need, _)| {
+                    let output = run.output(*need).map_or(Value::Null, |output| (*output).clone());
+                    (graph.steps[*need as usize].name.to_string(), output)
+                });
+                Some(Arc::new(Value::Object(fields.collect::<Map<_, _>>())))
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Key, Kind, Name, PRIORITY_DEFAULT, key::KEY_BYTES_MAX};
+use honeyflow_event::{Changes, Key, Kind, Name, PRIORITY_DEFAULT, key::KEY_BYTES_MAX};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_store::{NewEvent, write::CheckpointOutcome};
 use honeyflow_workflow::{End, Otherwise, Role};
@@ -166,6 +166,8 @@ impl Core {
                 dedupe: Some(once.into()),
                 traceparent: event.traceparent.clone(),
                 root: Some(event.root.unwrap_or(event.id)),
+                change: Changes::UNKNOWN,
+                columns: None,
                 payload,
             });
         }

@@ -4,14 +4,14 @@
 //! Each workflow has one request under way, so that events keep their order and a slow expression delays only its own
 //! workflow. An event owes its run until the answer says that it does not.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
-use honeyflow_event::{Event, Target};
+use honeyflow_event::{EventView, Target};
 use honeyflow_runtime::{Class, Failure, Moment};
-use honeyflow_workflow::Unmatched;
+use honeyflow_workflow::{Graph, Unmatched, graph::CompiledOn};
 
 use super::{
-    Core, Row,
+    Core,
     dispatch::outputs,
     input::{CheckId, CheckQuestion, Effect, EventCheck},
     plan::{EntityId, Plan},
@@ -35,6 +35,8 @@ pub(crate) struct EventChecks {
 struct WorkflowChecks {
     /// The workflow has an `on` with a `when`.
     checks_events: bool,
+    /// The workflow has an `on` with a `change`.
+    filters_changes: bool,
     waiting: VecDeque<PendingCheck>,
     under_way: Option<(CheckId, Vec<PendingCheck>)>,
     not_before: Moment,
@@ -49,7 +51,7 @@ pub(crate) enum PendingCheck {
     /// The event's row stays in the table until the answer was handled.
     Matches {
         waiting: WaitingStep,
-        event: Arc<Event>,
+        event: Box<EventView>,
         row: Option<Slot>,
     },
 }
@@ -58,12 +60,18 @@ impl EventChecks {
     pub fn new(plan: &Plan) -> EventChecks {
         let of_workflow = |graph: &honeyflow_workflow::Graph| WorkflowChecks {
             checks_events: graph.on.iter().any(|on| on.when.is_some()),
+            filters_changes: graph.on.iter().any(|on| !on.change.is_unknown()),
             waiting: VecDeque::new(),
             under_way: None,
             not_before: Moment::default(),
         };
         let workflows = plan.workflows.iter().map(|workflow| of_workflow(&workflow.graph)).collect();
         EventChecks { workflows, ..EventChecks::default() }
+    }
+
+    /// Whether the workflow asks for certain changes only.
+    pub fn filters_changes(&self, workflow: usize) -> bool {
+        self.workflows[workflow].filters_changes
     }
 
     pub fn len(&self) -> usize {
@@ -91,17 +99,23 @@ impl EventChecks {
     }
 }
 
+/// Returns each `on` of the graph that the event meets, apart from its `when`. An event that names its workflow meets all
+/// of its entity.
+pub fn met_by<'a>(graph: &'a Graph, source: &'a str, event: &'a EventView) -> impl Iterator<Item = &'a CompiledOn> {
+    let accepts =
+        |on: &CompiledOn| event.newest.workflow.is_some() || on.accepts(event.change, event.newest.columns.as_deref());
+    graph.on.iter().filter(move |on| *on.source == *source && on.entity == event.target.entity && accepts(on))
+}
+
 impl Core {
-    /// Whether the event must be checked before it owes the workflow a run: every `on` that it meets has a `when`.
-    pub(crate) fn must_check(&self, source: usize, target: &Target, workflow: usize) -> bool {
-        let source = &self.plan.sources[source].name;
-        self.event_checks.workflows[workflow].checks_events
-            && self.plan.workflows[workflow]
-                .graph
-                .on
-                .iter()
-                .filter(|on| on.source == *source && on.entity == target.entity)
-                .all(|on| on.when.is_some())
+    /// Whether the row must be checked before it owes the workflow a run: every `on` that it meets has a `when`.
+    pub(crate) fn must_check(&self, row: Slot, target: &Target, workflow: usize) -> bool {
+        let Some(row) = self.rows.get(row).filter(|_| self.event_checks.workflows[workflow].checks_events) else {
+            return false;
+        };
+        let source = &self.plan.sources[row.source as usize].name;
+        let view = row.view(target.clone());
+        met_by(&self.plan.workflows[workflow].graph, source, &view).all(|on| on.when.is_some())
     }
 
     /// Sends the pending checks of each workflow that has no request under way.
@@ -142,23 +156,18 @@ impl Core {
     fn event_check(&self, workflow: usize, pending: &PendingCheck) -> Option<EventCheck> {
         match pending {
             PendingCheck::Begins { row, target, .. } => {
-                let Row { event, source, .. } = self.rows.get(*row)?;
-                let source = self.plan.sources[*source as usize].name.clone();
+                let row = self.rows.get(*row)?;
+                let source = self.plan.sources[row.source as usize].name.clone();
                 let graph = self.plan.workflows[workflow].graph.clone();
-                Some(EventCheck {
-                    graph,
-                    event: event.clone(),
-                    target: target.clone(),
-                    question: CheckQuestion::Begins { source },
-                })
+                let event = row.view(target.clone());
+                Some(EventCheck { graph, event, question: CheckQuestion::Begins { source } })
             }
             PendingCheck::Matches { waiting, event, .. } => {
                 let run = self.runs.get(waiting.run)?;
                 run.find_extra(waiting.step, 0)?.wait.as_ref()?;
                 let name = self.run_name(run);
-                let target = Target { entity: name.entity.clone(), key: name.key.clone() };
                 let question = CheckQuestion::Matches { step: waiting.step, run: name, outputs: outputs(run) };
-                Some(EventCheck { graph: run.plan.graph.clone(), event: event.clone(), target, question })
+                Some(EventCheck { graph: run.plan.graph.clone(), event: (**event).clone(), question })
             }
         }
     }

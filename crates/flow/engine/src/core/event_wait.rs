@@ -17,8 +17,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use hashbrown::{HashMap, HashSet};
-use honeyflow_event::{Event, EventId, Key, Name, Target};
+use honeyflow_event::{Event, EventId, EventView, Key, Name, Target};
 use honeyflow_runtime::{Failure, Moment};
+use honeyflow_source::Lead;
 use honeyflow_store::{
     Op, Signal, SignalQuery,
     write::{Checkpoint, CheckpointOutcome},
@@ -52,7 +53,7 @@ pub(crate) struct Waits {
     /// The open waits, by the name of the source (not its shard), tenant and event name.
     open: HashMap<(Name, Name, Name), NameWaiters>,
     /// Events whose signals are being written: a wait that begins meanwhile is checked against them.
-    unstored: HashMap<(SourceId, EventId), Vec<Arc<Event>>>,
+    unstored: HashMap<(SourceId, EventId), Vec<EventView>>,
     deadlines: BTreeSet<(Moment, WaitingStep)>,
     lookups: Vec<SignalLookups>,
     last_lookup: LookupId,
@@ -171,7 +172,7 @@ impl Core {
         &mut self,
         source: SourceId,
         event: &Event,
-        targets: &[Target],
+        leads: &[Lead],
         owed: &[(&Target, u16, usize)],
     ) -> bool {
         let name = &self.plan.sources[source as usize].name;
@@ -186,7 +187,7 @@ impl Core {
             let graph = pinned.map(|workflow| &self.plan.workflows[workflow].graph);
             let step = graph.and_then(|graph| graph.step(&one.step).map(|step| &graph.steps[step as usize]));
             let name = step.filter(|step| step.role == Role::Wait).map(awaited_name);
-            run.tenant == event.tenant && name.is_some_and(|name| targets.iter().any(|target| target.entity == name))
+            run.tenant == event.tenant && name.is_some_and(|name| leads.iter().any(|lead| lead.target.entity == name))
         };
         let early = begun.flatten().any(|(run, all)| {
             all.iter().any(|one| matches!(one.outcome, CheckpointOutcome::Until(_)) && awaits(run, one))
@@ -203,17 +204,17 @@ impl Core {
         &self,
         source: SourceId,
         event: &Arc<Event>,
-        targets: &[Target],
-    ) -> Vec<(WaitingStep, Arc<Event>)> {
+        leads: &[Lead],
+    ) -> Vec<(WaitingStep, EventView)> {
         let mut found = Vec::new();
         if self.waits.open.is_empty() || event.workflow.is_some() {
             return found;
         }
-        for target in targets {
+        for Lead { target, change } in leads {
             let Some(named) = self.waits.open.get(&self.wait_name(source, &event.tenant, &target.entity)) else {
                 continue;
             };
-            let seen = as_target(event, target);
+            let seen = EventView::new(event.clone(), target.clone(), *change);
             let of_key = named.by_key.get(&target.key).into_iter().flatten();
             found.extend(named.of_any_key.iter().chain(of_key).map(|waiting| (*waiting, seen.clone())));
         }
@@ -222,30 +223,31 @@ impl Core {
 
     /// Stores the event as a signal, so that a wait that begins later finds it. It is written before the event's row
     /// can be deleted, or in the same write.
-    pub(crate) fn store_signals(&mut self, source: SourceId, event: &Arc<Event>, targets: &[Target]) -> bool {
+    pub(crate) fn store_signals(&mut self, source: SourceId, event: &Arc<Event>, leads: &[Lead]) -> bool {
         let mut kept = false;
         if event.workflow.is_some() {
             return kept;
         }
-        for target in targets {
+        for Lead { target, change } in leads {
             let place = self.wait_name(source, &event.tenant, &target.entity);
             if self.waits.is_signal(source, &place) {
                 kept = true;
-                let op = Op::Signal { event: event.clone(), target: target.clone(), keep: SIGNAL_KEPT };
+                let view = EventView::new(event.clone(), target.clone(), *change);
+                let op = Op::Signal { event: Box::new(view.clone()), keep: SIGNAL_KEPT };
                 self.push_op(source, op, OnCommit::SignalStored(event.id));
-                self.waits.unstored.entry((source, event.id)).or_default().push(as_target(event, target));
+                self.waits.unstored.entry((source, event.id)).or_default().push(view);
             }
         }
         self.counters.signals += u64::from(kept);
         kept
     }
 
-    pub(crate) fn check_match(&mut self, waiting: WaitingStep, event: Arc<Event>, row: Option<Slot>) {
+    pub(crate) fn check_match(&mut self, waiting: WaitingStep, event: EventView, row: Option<Slot>) {
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
         let workflow = run.workflow;
         let Some(wait) = run.wait_mut(waiting.step) else { return };
         wait.pending_answers += 1;
-        self.event_checks.add(workflow, PendingCheck::Matches { waiting, event, row });
+        self.event_checks.add(workflow, PendingCheck::Matches { waiting, event: Box::new(event), row });
     }
 
     pub(crate) fn begin_wait(&mut self, waiting: WaitingStep, attempt: u32, millis: u64, key: Option<&Key>) {
@@ -277,8 +279,8 @@ impl Core {
         self.waits.add(place.clone(), key, waiting, deadline);
         // The signals of these events may be written after our lookup: by another shard, or if the wait's beginning was
         // written by an earlier owner.
-        let meets = |event: &&Arc<Event>| event.tenant == place.1 && event.entity == place.2;
-        let of_key = |event: &&Arc<Event>| key.is_none_or(|key| event.key == *key);
+        let meets = |event: &&EventView| event.newest.tenant == place.1 && event.target.entity == place.2;
+        let of_key = |event: &&EventView| key.is_none_or(|key| event.target.key == *key);
         let unkept: Vec<_> = (self.waits.unstored.iter())
             .filter(|((of, _), _)| self.plan.sources[*of as usize].name == place.0)
             .flat_map(|(_, events)| events.iter().filter(meets).filter(of_key).cloned())
@@ -356,6 +358,8 @@ impl Core {
         for ((waiting, _), signals) in waiters.into_iter().zip(found) {
             let more = signals.last().filter(|_| signals.len() >= SIGNALS_PAGE as usize).map(|last| last.id);
             for Signal { event, .. } in signals {
+                let (entity, key, change) = (event.entity.clone(), event.key.clone(), event.change);
+                let event = EventView::new(event, Target { entity, key }, change);
                 self.check_match(waiting, event, None);
             }
             match more {
@@ -366,7 +370,7 @@ impl Core {
     }
 
     /// Handles the answer to an event check.
-    pub(crate) fn on_match_checked(&mut self, waiting: WaitingStep, event: &Event, result: Result<bool, Failure>) {
+    pub(crate) fn on_match_checked(&mut self, waiting: WaitingStep, event: &EventView, result: Result<bool, Failure>) {
         let Some(wait) = self.runs.get_mut(waiting.run).and_then(|run| run.wait_mut(waiting.step)) else { return };
         match result {
             Ok(true) => {
@@ -375,7 +379,9 @@ impl Core {
                 return;
             }
             Ok(false) => {}
-            Err(failure) => wait.unclear = Some(format!("the check of event {} failed: {failure}", event.id)),
+            Err(failure) => {
+                wait.unclear = Some(format!("the check of event {} failed: {failure}", event.newest.id));
+            }
         }
         self.note_answer(waiting);
     }
@@ -478,12 +484,4 @@ impl Core {
             }
         }
     }
-}
-
-/// Returns the event under the name and key that it leads to.
-fn as_target(event: &Arc<Event>, target: &Target) -> Arc<Event> {
-    if event.entity == target.entity && event.key == target.key {
-        return event.clone();
-    }
-    Arc::new(Event { entity: target.entity.clone(), key: target.key.clone(), ..(**event).clone() })
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Document, Epoch, Event, Key, Name, Target};
+use honeyflow_event::{Document, Epoch, EventView, Key, Name};
 use honeyflow_hive::{Term, contract::HeldLease};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::Intake;
@@ -202,7 +202,7 @@ pub enum Work {
 /// A step of one run before its dispatch: its `when`, `for-each` and `input` are to be evaluated.
 #[derive(Debug)]
 pub struct EvaluationItem {
-    pub event: Arc<Event>,
+    pub event: EventView,
     /// The outputs of earlier steps, as far as they are stored.
     pub outputs: Vec<(StepId, Document)>,
     pub input: Document,
@@ -239,19 +239,23 @@ impl RunName {
 #[derive(Clone, Debug)]
 pub struct EventCheck {
     pub graph: Arc<Graph>,
-    pub event: Arc<Event>,
-    /// The entity and key that the event leads to.
-    pub target: Target,
+    pub event: EventView,
     pub question: CheckQuestion,
 }
 
 impl honeyflow_evaluate::Subject for EventCheck {
     fn entity(&self) -> &Name {
-        &self.target.entity
+        match &self.question {
+            CheckQuestion::Begins { .. } => &self.event.target.entity,
+            CheckQuestion::Matches { run, .. } => &run.entity,
+        }
     }
 
     fn key(&self) -> &Key {
-        &self.target.key
+        match &self.question {
+            CheckQuestion::Begins { .. } => &self.event.target.key,
+            CheckQuestion::Matches { run, .. } => &run.key,
+        }
     }
 }
 

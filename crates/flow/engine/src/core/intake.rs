@@ -3,9 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Event, EventId, Kind, Name, Target};
+use honeyflow_event::{Changes, Event, EventId, Kind, Name, Target, view::related_payload};
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_source::{Intake, Leads, TakenEvent};
+use honeyflow_source::{Intake, Lead, Leads, TakenEvent};
 use honeyflow_store::{
     Op,
     write::{Checkpoint, CheckpointOutcome, FanOut, LIST_INDEX, RunKey},
@@ -112,16 +112,16 @@ impl Core {
             return;
         }
         match leads {
-            Leads::To(targets) => self.admit(source, &event, &targets),
+            Leads::To(leads) => self.admit(source, &event, &leads),
             Leads::Replace(by) => {
                 // A run that was begun for this row begins again, for the rows that replace it.
                 self.uncover(source, &event, &[]);
-                let row = self.remember(source, event.clone(), 1);
+                let row = self.remember(source, event.clone(), &[], 1);
                 self.push_op(source, Op::Replace { event: event.id, by }, OnCommit::RowGone(row));
             }
             Leads::Page(page) => {
                 self.uncover(source, &event, &[]);
-                let row = self.remember(source, event.clone(), 1);
+                let row = self.remember(source, event.clone(), &[], 1);
                 let limits = &self.plan.limits;
                 let op = FanOut {
                     event: event.id,
@@ -133,6 +133,7 @@ impl Core {
                     causes: page.causes,
                     after: page.after,
                     page: limits.fan_out_page,
+                    payload: related_payload(&event.entity, &event.key, page.root),
                     pending_max: limits.fan_out_pending_max,
                 };
                 self.push_op(source, Op::FanOut(Box::new(op)), OnCommit::RowGone(row));
@@ -157,18 +158,27 @@ impl Core {
         }
     }
 
-    fn remember(&mut self, source: SourceId, event: Arc<Event>, owes: u32) -> Slot {
+    fn remember(&mut self, source: SourceId, event: Arc<Event>, leads: &[Lead], owes: u32) -> Slot {
         let id = event.id;
         self.counters.events += 1;
         self.payload_bytes += payload_bytes(&event);
-        let state =
-            Row { event, source, owes, unsettled: owes, matched: false, park_unmatched: false, rejected: Vec::new() };
+        let leads = if leads.iter().all(|lead| lead.change == event.change) { &[] } else { leads };
+        let state = Row {
+            event,
+            source,
+            leads: leads.into(),
+            owes,
+            unsettled: owes,
+            matched: false,
+            park_unmatched: false,
+            rejected: Vec::new(),
+        };
         let row = self.rows.insert(state);
         self.sources[source as usize].in_flight.insert(id, row);
         row
     }
 
-    fn admit(&mut self, source: SourceId, event: &Arc<Event>, targets: &[Target]) {
+    fn admit(&mut self, source: SourceId, event: &Arc<Event>, leads: &[Lead]) {
         let plan = self.plan.clone();
         let entities = &plan.sources[source as usize].entities;
         let wanted = |workflow: usize| match &event.workflow {
@@ -176,22 +186,23 @@ impl Core {
             None => true,
         };
         let mut owed: Obligations<'_> = SmallVec::new();
-        for target in targets {
+        for Lead { target, .. } in leads {
             let Some(entity) = entities.get(&target.entity) else { continue };
             owed.extend(entity.workflows.iter().filter(|w| wanted(**w)).map(|w| (target, entity.id, *w)));
         }
-        self.pin_versions(source, event, targets, &mut owed);
+        self.pin_versions(source, event, leads, &mut owed);
         if self.is_for_others(source, event, &owed) {
             return;
         }
+        self.drop_unwanted_changes(source, event, leads, &mut owed);
         self.uncover(source, event, &owed);
-        if self.would_overflow(source, event, &owed) || self.is_too_early(source, event, targets, &owed) {
+        if self.would_overflow(source, event, &owed) || self.is_too_early(source, event, leads, &owed) {
             return;
         }
-        let waiters = self.waiters_of(source, event, targets);
+        let waiters = self.waiters_of(source, event, leads);
         let count = u32::try_from(owed.len() + waiters.len()).unwrap_or(u32::MAX);
-        let row = self.remember(source, event.clone(), count);
-        let signals = self.store_signals(source, event, targets);
+        let row = self.remember(source, event.clone(), leads, count);
+        let signals = self.store_signals(source, event, leads);
         if let Some(row) = self.rows.get_mut(row) {
             row.matched = signals;
         }
@@ -203,7 +214,7 @@ impl Core {
         }
         for (target, entity, workflow) in owed {
             // If the run was begun before, whether the event begins it is not decided again.
-            let check = self.must_check(source as usize, target, workflow)
+            let check = self.must_check(row, target, workflow)
                 && !matches!(
                     self.sources[source as usize].earlier_run(event, &[(target, entity, workflow)], &plan),
                     EarlierRun::Covers
@@ -215,6 +226,36 @@ impl Core {
                 self.owe_run(row, entity, target, workflow);
             }
         }
+    }
+
+    /// Removes the obligations to workflows that do not ask for this change of the row. A row that names its workflow,
+    /// or that belongs to a run that was begun, is not judged: that was decided before.
+    fn drop_unwanted_changes(&mut self, source: SourceId, event: &Event, leads: &[Lead], owed: &mut Obligations<'_>) {
+        let filters = |workflow: usize| self.event_checks.filters_changes(workflow);
+        if event.workflow.is_some() || !owed.iter().any(|(_, _, workflow)| filters(*workflow)) {
+            return;
+        }
+        let (plan, mut unknown) = (self.plan.clone(), false);
+        owed.retain(|(target, entity, workflow)| {
+            if !self.event_checks.filters_changes(*workflow) {
+                return true;
+            }
+            let state = &self.sources[source as usize];
+            let owes = [(*target, *entity, *workflow)];
+            if matches!(state.earlier_run(event, &owes, &plan), EarlierRun::Covers)
+                || self.is_stranded_run(source, event.id, *workflow)
+            {
+                return true;
+            }
+            let change = leads.iter().find(|lead| lead.target == **target).map_or(event.change, |lead| lead.change);
+            let source = &plan.sources[source as usize].name;
+            let ons = plan.workflows[*workflow].graph.on.iter();
+            let mut ons = ons.filter(|on| on.source == *source && on.entity == target.entity);
+            let accepted = ons.any(|on| on.accepts(change, event.columns.as_deref()));
+            unknown |= !accepted && (change.is_unknown() || change == Changes::UPDATE && event.columns.is_none());
+            accepted
+        });
+        self.counters.unknown_changes += u64::from(unknown);
     }
 
     /// Removes the row from checkpoints that it no longer leads to. Edges are followed again at each poll, so a covered

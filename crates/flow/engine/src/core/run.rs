@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use honeyflow_event::{Document, EventId, Key, Name, Priority, Stamp};
+use honeyflow_event::{Document, EventId, EventView, Key, Name, Priority, Stamp, Target};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_store::write::RunKey;
 use honeyflow_workflow::{Instances, Run, StepId};
 use smallvec::SmallVec;
 
 use super::{
-    Core,
+    Core, Row,
     input::RunName,
     plan::{SourceId, WorkflowPlan},
 };
@@ -196,6 +196,20 @@ impl Core {
         let rows = run.rows.iter().filter_map(|slot| self.rows.get(*slot)).map(|row| &row.event);
         let found = if crate::planted::on("PB-18") { rows.min_by(newest) } else { rows.max_by(newest) };
         found.expect("a run holds at least one row").clone()
+    }
+
+    /// Returns the events of the run as its expressions see them.
+    pub(crate) fn event_view(&self, run: &RunState) -> EventView {
+        let newest = self.newest_event(run);
+        let target = Target { entity: run.entity.clone(), key: self.keys.get(run.key).key.clone() };
+        let rows = || run.rows.iter().filter_map(|slot| self.rows.get(*slot));
+        let change = |row: &Row| row.change_for(&target.entity, &target.key);
+        let newest_change = rows().find(|row| row.event.id == newest.id).map_or(newest.change, change);
+        let mut view = EventView::new(newest.clone(), target.clone(), newest_change);
+        for row in rows().filter(|row| row.event.id != newest.id) {
+            view.add(&row.event, change(row));
+        }
+        view
     }
 
     pub(crate) fn row_ids(&self, run: &RunState) -> Vec<EventId> {

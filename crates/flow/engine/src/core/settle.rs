@@ -186,7 +186,8 @@ impl Core {
     fn park(&mut self, slot: Slot, paid: Vec<EventId>) {
         let random = self.random();
         let Some(run) = self.runs.get(slot) else { return };
-        let event = self.newest_event(run);
+        let view = self.event_view(run);
+        let event = view.newest.clone();
         let failed = run.extras.as_ref().and_then(|extras| extras.failed.first().cloned());
         let (step, _, attempts, failure) =
             failed.unwrap_or_else(|| (0, 0, 0, Failure::reject(codes::FAILED, "the run failed")));
@@ -200,7 +201,9 @@ impl Core {
             step: run.plan.graph.steps[step as usize].name.clone(),
             attempts,
             failure,
-            payload: event.payload.clone(),
+            change: view.change,
+            columns: view.stored_columns(),
+            payload: view.stored_payload(),
             kind: event.kind,
         };
         self.counters.parked += 1;

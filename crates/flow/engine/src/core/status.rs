@@ -12,6 +12,8 @@ pub(crate) struct Counters {
     pub events: u64,
     pub merged: u64,
     pub unmatched: u64,
+    /// Events that a workflow with `change` or `columns` passed over because the row does not say what changed.
+    pub unknown_changes: u64,
     /// Events stored as signals.
     pub signals: u64,
     pub overflowed: u64,
@@ -132,6 +134,7 @@ pub struct Status {
     pub events: u64,
     pub merged: u64,
     pub unmatched: u64,
+    pub unknown_changes: u64,
     pub attempts: u64,
     pub batches: u64,
     pub steps: u64,
@@ -215,6 +218,7 @@ impl Core {
             events: c.events,
             merged: c.merged,
             unmatched: c.unmatched,
+            unknown_changes: c.unknown_changes,
             attempts: c.attempts,
             batches: c.batches,
             steps: c.steps,

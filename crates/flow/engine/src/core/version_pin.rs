@@ -6,6 +6,7 @@
 //! Nothing is dropped: a node that has the definition continues the run.
 
 use honeyflow_event::{Event, EventId, Name, Target};
+use honeyflow_source::Lead;
 use honeyflow_store::write::{Checkpoint, RunKey, WHOLE_RUN_STEP};
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -103,14 +104,14 @@ impl Core {
         &self,
         source: SourceId,
         event: &Event,
-        targets: &'t [Target],
+        leads: &'t [Lead],
         owed: &mut Obligations<'t>,
     ) {
         let state = &self.sources[source as usize];
         if state.checkpoints.is_empty() {
             return;
         }
-        for target in targets {
+        for Lead { target, .. } in leads {
             let first = RunKey {
                 tenant: event.tenant.clone(),
                 entity: target.entity.clone(),

@@ -12,6 +12,7 @@ use crate::{
     codes,
     core::{
         Evaluation,
+        event_check::met_by,
         input::{CheckQuestion, EvaluationItem, EventCheck},
     },
 };
@@ -27,7 +28,7 @@ pub fn check_event(item: &EventCheck) -> Result<bool, Failure> {
     match &item.question {
         CheckQuestion::Begins { source } => {
             let mut failure = None;
-            for on in item.graph.on.iter().filter(|on| on.source == *source && on.entity == item.target.entity) {
+            for on in met_by(&item.graph, source, &item.event) {
                 let Some(when) = &on.when else { return Ok(true) };
                 match evaluate(when, "on.when", &event, &variables) {
                     Ok(Value::Null | Value::Bool(false)) => {}

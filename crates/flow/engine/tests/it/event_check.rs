@@ -135,7 +135,7 @@ fn wf_23_checks_keep_the_order_of_the_events() {
     table.send(Input::EventsChecked { check, results: vec![Ok(true)] });
     assert_eq!(table.done("send")[0].event.id, 1);
     let (_, items) = &table.checks[1];
-    assert_eq!(items[0].event.id, 2);
+    assert_eq!(items[0].event.newest.id, 2);
 }
 
 /// WF-16: a check that was not reached is sent again; too many slow ones stop the workflow, and its events stay.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use honeyflow_engine::core::{Input, plan::Limits};
-use honeyflow_event::{Event, EventId};
+use honeyflow_event::{Changes, Event, EventId, EventView, Target};
 use honeyflow_runtime::Failure;
 use honeyflow_source::Intake;
 use honeyflow_store::{
@@ -218,8 +218,9 @@ fn wf_35_a_wait_survives_its_owner() {
     arrive(&mut table, &payment(2, "a", "{}"));
     assert_eq!(output(&ended(&mut table))["id"], 2);
     // The wait has ended, then the node dies: the next owner does not wait a second time.
-    let done =
-        Checkpoint { outcome: CheckpointOutcome::Done(Some(Arc::new(payment(2, "a", "{}").as_json()))), ..began };
+    let target = Target { entity: "payment".into(), key: "a".into() };
+    let met = EventView::new(payment(2, "a", "{}"), target, Changes::UNKNOWN).as_json();
+    let done = Checkpoint { outcome: CheckpointOutcome::Done(Some(Arc::new(met))), ..began };
     table.next_owner(RecoveredState { checkpoints: vec![done], ..RecoveredState::default() });
     table.rows(&[(1, "a")]);
     let shipped = table.given.iter().position(|(_, work)| &*work.step == "ship").expect("ship is given out");

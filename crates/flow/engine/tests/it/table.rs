@@ -12,11 +12,11 @@ use honeyflow_engine::{
     },
     shell::evaluate,
 };
-use honeyflow_event::{Event, EventId, Kind, Name};
+use honeyflow_event::{Changes, Event, EventId, Kind, Name};
 use honeyflow_hive::{HiveStore, NodeId, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_source::{Intake, Leads, TakenEvent};
+use honeyflow_source::{Intake, Lead, Leads, TakenEvent};
 use honeyflow_step::{Batch, Item, Outcome};
 use honeyflow_store::{Op, Poll, RecoveredState, Reply, Signal, SignalQuery, Write};
 use honeyflow_workflow::{Catalogue, Checkpoint, Role, Setting, SettingValue, Workflow, builder::step, compile};
@@ -398,8 +398,8 @@ impl Table {
     pub fn commit(&mut self) -> Vec<Op> {
         let (write, request) = self.written.pop_front().expect("something is written");
         for op in &request.ops {
-            if let Op::Signal { event, target, .. } = op {
-                let event = Event { entity: target.entity.clone(), key: target.key.clone(), ..(**event).clone() };
+            if let Op::Signal { event, .. } = op {
+                let event = event.stored();
                 self.signals.push(Arc::new(event));
             }
         }
@@ -421,7 +421,8 @@ pub fn taken(event: Arc<Event>, leads: Leads) -> TakenEvent {
 }
 
 pub fn leads_to(event: &Event) -> Leads {
-    Leads::To(smallvec![honeyflow_event::Target { entity: event.entity.clone(), key: event.key.clone() }])
+    let target = honeyflow_event::Target { entity: event.entity.clone(), key: event.key.clone() };
+    Leads::To(smallvec![Lead { target, change: event.change }])
 }
 
 pub fn row(id: EventId, key: &str, priority: u8) -> Arc<Event> {
@@ -438,6 +439,8 @@ pub fn row(id: EventId, key: &str, priority: u8) -> Arc<Event> {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     })
 }

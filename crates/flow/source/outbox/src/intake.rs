@@ -5,6 +5,7 @@
 //! |------------------------------------|-----------------------------------------------------|
 //! | of a captured table                | its entities, and the containers that its edges reach |
 //! | with a `root`, or named by entity  | that document alone: its edges were followed before  |
+//! | that names its workflow            | that document alone: a fill, a repair or a retry     |
 //! | `message`                          | the entity as named                                 |
 //! | `fan-out`                          | the next page of one edge                           |
 //! | an edge reaches more than a page   | replaced by rows for its documents and `fan-out` rows |
@@ -13,9 +14,9 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use honeyflow_event::{Event, Key, Kind, Name, PRIORITY_FAN_OUT, Target, key, shard};
+use honeyflow_event::{Changes, Event, Key, Kind, Name, PRIORITY_FAN_OUT, Target, key, shard, view::related_payload};
 use honeyflow_runtime::{Class, Failure};
-use honeyflow_source::{Leads, Page};
+use honeyflow_source::{Lead, Leads, Page};
 use honeyflow_store::{NewEvent, Statement};
 use smallvec::{SmallVec, smallvec};
 
@@ -57,8 +58,8 @@ impl PolledShard {
 pub(crate) enum Draft {
     Ready(Leads),
     NeedsAnswers {
-        /// The targets that are known without a query; the first `own` are the row's own documents.
-        targets: SmallVec<[Target; 1]>,
+        /// The leads that are known without a query; the first `own` are the row's own documents.
+        leads: SmallVec<[Lead; 1]>,
         own: usize,
         pending: Vec<PendingEdge>,
     },
@@ -69,6 +70,7 @@ pub(crate) struct PendingEdge {
     entity: Name,
     /// The name of the edge in a `fan-out` row. None: the statement looks up one row.
     edge: Option<String>,
+    change: Changes,
 }
 
 /// All edge queries of one poll. Two rows of one key need only one query: its answer is newer than both.
@@ -80,7 +82,7 @@ pub(crate) struct EdgeQueries {
 }
 
 struct FollowedEdges {
-    targets: SmallVec<[Target; 1]>,
+    leads: SmallVec<[Lead; 1]>,
     pending: Vec<PendingEdge>,
 }
 
@@ -110,7 +112,7 @@ impl Routes {
             return Draft::Ready(Leads::Unreadable(Failure::reject(codes::KEY_TOO_LONG, why)));
         }
         match event.kind {
-            Kind::Message => Draft::to(&event.entity, &event.key),
+            Kind::Message => Draft::to(&event.entity, event),
             Kind::Row => self.row(event, queries),
             Kind::FanOut => self.page(event, queries),
             Kind::Truncate => Draft::Ready(Leads::Unreadable(Failure::reject(
@@ -121,16 +123,16 @@ impl Routes {
     }
 
     fn row(&self, event: &Event, queries: &mut EdgeQueries) -> Draft {
-        if event.root.is_some()
+        if (event.root.is_some() || event.workflow.is_some())
             && let Some(entity) = self.entity(&event.entity)
         {
-            return Draft::to(entity, &event.key);
+            return Draft::to(entity, event);
         }
         if let Some(route) = self.table(&event.entity) {
             return route.draft(event, queries);
         }
         match self.entity(&event.entity) {
-            Some(entity) => Draft::to(entity, &event.key),
+            Some(entity) => Draft::to(entity, event),
             None => Draft::Ready(Leads::Unreadable(Failure::reject(
                 codes::UNKNOWN_ENTITY,
                 format!("`{}` is neither a captured table nor a configured entity", event.entity),
@@ -169,7 +171,7 @@ impl Routes {
 
 impl Route {
     fn draft(&self, event: &Event, queries: &mut EdgeQueries) -> Draft {
-        let own = self.own.iter().map(|entity| target(entity, &event.key)).collect();
+        let own = self.own.iter().map(|entity| lead(entity, &event.key, event.change)).collect();
         if self.edges.is_empty() {
             return Draft::Ready(Leads::To(own));
         }
@@ -177,13 +179,13 @@ impl Route {
             Ok(payload) => payload,
             Err(failure) => return Draft::Ready(Leads::Unreadable(failure)),
         };
-        let mut followed = FollowedEdges { targets: own, pending: Vec::new() };
+        let mut followed = FollowedEdges { leads: own, pending: Vec::new() };
         for route_edge in &self.edges {
             if let Err(failure) = followed.follow(route_edge, event, &payload, queries) {
                 return Draft::Ready(Leads::Unreadable(failure));
             }
         }
-        Draft::NeedsAnswers { targets: followed.targets, own: self.own.len(), pending: followed.pending }
+        Draft::NeedsAnswers { leads: followed.leads, own: self.own.len(), pending: followed.pending }
     }
 }
 
@@ -195,11 +197,16 @@ impl FollowedEdges {
         payload: &Payload,
         queries: &mut EdgeQueries,
     ) -> Result<(), Failure> {
+        let change = if route_edge.own_table { event.change } else { Changes::RELATED };
+        let mut left = None;
         let keys: SmallVec<[Key; 2]> = match &route_edge.columns {
             Columns::Key => smallvec![Key::clone(&event.key)],
             Columns::Payload { columns, in_key, look_up } => match (payload.linked_keys(columns), in_key, look_up) {
                 (Some(ends), ..) if route_edge.shallow && ends.unmoved => return Ok(()),
-                (Some(ends), ..) => ends.keys,
+                (Some(ends), ..) => {
+                    left = ends.left;
+                    ends.keys
+                }
                 (None, Some((places, parts)), _) => {
                     let parts = key::split(&event.key, *parts).ok_or_else(|| bad_key(event))?;
                     let parts: Vec<_> = places.iter().filter_map(|place| parts.get(*place)).collect();
@@ -207,7 +214,8 @@ impl FollowedEdges {
                 }
                 (None, None, Some(look_up)) if matches!(route_edge.to, EdgeTarget::Container) => {
                     let query = queries.add(look_up, &event.key);
-                    self.pending.push(PendingEdge { query, entity: Name::clone(&route_edge.entity), edge: None });
+                    let entity = Name::clone(&route_edge.entity);
+                    self.pending.push(PendingEdge { query, entity, edge: None, change });
                     return Ok(());
                 }
                 (None, None, _) => {
@@ -220,7 +228,20 @@ impl FollowedEdges {
         };
         match &route_edge.to {
             EdgeTarget::Container => {
-                keys.iter().for_each(|key| push(&mut self.targets, target(&route_edge.entity, key)));
+                for key in &keys {
+                    // A moved key is a delete of the old one and an insert of the new one.
+                    let change = match &left {
+                        Some(left) if route_edge.own_table && change == Changes::UPDATE => {
+                            if left == key {
+                                Changes::DELETE
+                            } else {
+                                Changes::INSERT
+                            }
+                        }
+                        _ => change,
+                    };
+                    push(&mut self.leads, lead(&route_edge.entity, key, change));
+                }
             }
             EdgeTarget::Statement { statement, edge } => {
                 for cause in keys {
@@ -229,6 +250,7 @@ impl FollowedEdges {
                         query,
                         entity: Name::clone(&route_edge.entity),
                         edge: Some(edge.clone()),
+                        change,
                     });
                 }
             }
@@ -238,8 +260,8 @@ impl FollowedEdges {
 }
 
 impl Draft {
-    fn to(entity: &Name, key: &Key) -> Draft {
-        Draft::Ready(Leads::To(smallvec![target(entity, key)]))
+    fn to(entity: &Name, event: &Event) -> Draft {
+        Draft::Ready(Leads::To(smallvec![lead(entity, &event.key, event.change)]))
     }
 
     /// Makes leads of the answers to `queries`. An error fails the poll: no row was taken, so none is lost.
@@ -250,16 +272,16 @@ impl Draft {
         answers: &[Answer],
         here: PolledShard,
     ) -> Result<Leads, Failure> {
-        let (mut targets, own, pending) = match self {
-            Draft::Ready(Leads::To(targets)) => {
-                let own = targets.len();
-                (targets, own, Vec::new())
+        let (mut leads, own, pending) = match self {
+            Draft::Ready(Leads::To(leads)) => {
+                let own = leads.len();
+                (leads, own, Vec::new())
             }
             Draft::Ready(leads) => return Ok(leads),
-            Draft::NeedsAnswers { targets, own, pending } => (targets, own, pending),
+            Draft::NeedsAnswers { leads, own, pending } => (leads, own, pending),
         };
         let mut fan_outs = Vec::new();
-        for PendingEdge { query, entity, edge } in pending {
+        for PendingEdge { query, entity, edge, change } in pending {
             let containers = match &answers[query] {
                 Ok(containers) => containers,
                 Err(failure) => match failure.class {
@@ -272,19 +294,19 @@ impl Draft {
                 Some(edge) if containers.len() > CONTAINERS_MAX => {
                     fan_outs.push((Key::clone(&queries[query].cause), fan_out::begin(&entity, &edge)));
                 }
-                _ => containers.iter().for_each(|key| push(&mut targets, target(&entity, key))),
+                _ => containers.iter().for_each(|key| push(&mut leads, lead(&entity, key, change))),
             }
         }
-        if fan_outs.is_empty() && targets.iter().all(|target| here.contains(event, target)) {
-            return Ok(Leads::To(targets));
+        if fan_outs.is_empty() && leads.iter().all(|lead| here.contains(event, &lead.target)) {
+            return Ok(Leads::To(leads));
         }
-        Ok(Leads::Replace(replacement(event, &targets, own, fan_outs)))
+        Ok(Leads::Replace(replacement(event, &leads, own, fan_outs)))
     }
 }
 
 /// Returns the rows that replace one that leads to more than a page. They have a root: their edges are not followed
 /// again.
-fn replacement(event: &Event, targets: &[Target], own: usize, fan_outs: Vec<(Key, Arc<str>)>) -> Vec<NewEvent> {
+fn replacement(event: &Event, leads: &[Lead], own: usize, fan_outs: Vec<(Key, Arc<str>)>) -> Vec<NewEvent> {
     let blank = NewEvent {
         kind: Kind::Row,
         tenant: Name::clone(&event.tenant),
@@ -296,14 +318,23 @@ fn replacement(event: &Event, targets: &[Target], own: usize, fan_outs: Vec<(Key
         dedupe: None,
         traceparent: event.traceparent.clone(),
         root: Some(event.root.unwrap_or(event.id)),
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     };
-    let rows = targets.iter().enumerate().map(|(n, target)| NewEvent {
-        entity: Name::clone(&target.entity),
-        key: Key::clone(&target.key),
+    let related = || related_payload(&event.entity, &event.key, event.id);
+    let rows = leads.iter().enumerate().map(|(n, lead)| NewEvent {
+        entity: Name::clone(&lead.target.entity),
+        key: Key::clone(&lead.target.key),
         dedupe: if n < own { event.dedupe.clone() } else { None },
+        change: lead.change,
+        columns: if lead.change == Changes::UPDATE { event.columns.clone() } else { None },
         // Expressions of the document's own runs see the payload; its edges are not followed again.
-        payload: if n < own { event.payload.clone() } else { None },
+        payload: match lead.change {
+            _ if n < own => event.payload.clone(),
+            Changes::RELATED => Some(related()),
+            _ => None,
+        },
         ..blank.clone()
     });
     let rest = fan_outs.into_iter().map(|(cause, payload)| NewEvent {
@@ -316,14 +347,14 @@ fn replacement(event: &Event, targets: &[Target], own: usize, fan_outs: Vec<(Key
     rows.chain(rest).collect()
 }
 
-fn target(entity: &Name, key: &Key) -> Target {
-    Target { entity: Name::clone(entity), key: Key::clone(key) }
+fn lead(entity: &Name, key: &Key, change: Changes) -> Lead {
+    Lead { target: Target { entity: Name::clone(entity), key: Key::clone(key) }, change }
 }
 
 /// Adds a target once: a row owes it one run, even if several edges lead to it. There are a few hundred at most.
-fn push(targets: &mut SmallVec<[Target; 1]>, target: Target) {
-    if !targets.contains(&target) {
-        targets.push(target);
+fn push(leads: &mut SmallVec<[Lead; 1]>, lead: Lead) {
+    if !leads.iter().any(|known| known.target == lead.target) {
+        leads.push(lead);
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct RouteEdge {
     pub columns: Columns,
     /// An update that does not change those columns is not followed.
     pub shallow: bool,
+    /// The entity has the row's own table, under another key: a change of the row is a change of the entity itself.
+    pub own_table: bool,
     pub to: EdgeTarget,
 }
 
@@ -69,7 +71,8 @@ impl Routes {
             } else {
                 let columns = in_payload(&entity.table, names(&entity.key), &key);
                 let entity = Name::clone(&entity.name);
-                route.edges.push(RouteEdge { entity, columns, shallow: false, to: EdgeTarget::Container });
+                let to = EdgeTarget::Container;
+                route.edges.push(RouteEdge { entity, columns, shallow: false, own_table: true, to });
             }
         }
         for entity in entities {
@@ -117,7 +120,7 @@ fn route_edge(entity: &Name, edge: &Edge, key: &[KeyColumn]) -> RouteEdge {
             (columns, to)
         }
     };
-    RouteEdge { entity: Name::clone(entity), columns, shallow, to }
+    RouteEdge { entity: Name::clone(entity), columns, shallow, own_table: false, to }
 }
 
 fn in_payload(table: &str, columns: Vec<String>, key: &[KeyColumn]) -> Columns {

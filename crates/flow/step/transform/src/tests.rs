@@ -52,6 +52,7 @@ async fn wf_28_an_expression_sees_input_and_event() {
 async fn wf_15_an_expression_sees_run_steps_item_and_index() {
     let step = transform("[$run.key, $steps.load.title, $item, $index]");
     let context = honeyflow_step::Context {
+        event: None,
         run: Some(Arc::new(json!({ "key": "a" }))),
         steps: vec![("load".into(), Some(Arc::new(json!({ "title": "Ulysses" }))))],
         item: Some(Arc::new(json!(7))),

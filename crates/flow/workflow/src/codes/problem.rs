@@ -4,6 +4,9 @@ use crate::problem::Severity;
 
 honeyflow_runtime::codes! {
     Severity;
+    BAD_CHANGE = "bad-change" [Severity::Error]
+        "`change` or `columns` of an `on` cannot have a meaning there.",
+        "Correct or remove the key as the message says.";
     BAD_EXPRESSION = "bad-expression" [Severity::Error]
         "An expression is not valid, or uses a variable that does not exist there.",
         "Correct the expression as the message says.";

@@ -6,6 +6,7 @@ mod table;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use honeyflow_event::Changes;
 use honeyflow_runtime::Backoff;
 use serde_json::{Map, Value};
 
@@ -102,10 +103,45 @@ fn read_leniently(name: &str, value: &Value, catalogue: &Catalogue) -> (Definiti
 fn read_on(value: &Value, path: String, problems: &mut Vec<Problem>) -> Option<On> {
     let empty = Map::new();
     let mut table = Table::new(value, path, &empty, problems);
-    table.names(&["source", "entity", "when"], &[], &[]);
+    table.names(&["source", "entity", "change", "columns", "when", "existing"], &[], &[]);
     let (source, entity) = (table.required_text("source"), table.required_text("entity"));
+    let (change, columns) = read_change(&mut table);
     let when = table.text("when").map(str::to_owned);
-    Some(On { source: source?.into(), entity: entity?.into(), when })
+    let existing = table.boolean("existing");
+    Some(On { source: source?.into(), entity: entity?.into(), change, columns, when, existing })
+}
+
+/// Reads `change` and `columns`; `columns` alone means updates of these columns.
+fn read_change(table: &mut Table<'_, '_>) -> (Changes, Vec<String>) {
+    let mut change = Changes::UNKNOWN;
+    for (value, path) in table.list("change") {
+        let word = value.as_str().unwrap_or_default();
+        match Changes::from_word(word) {
+            Some(known) => change = change.union(known),
+            None => {
+                let message = format!("`change` cannot contain `{word}`");
+                let problem = Problem::error(path, codes::problem::BAD_VALUE, message);
+                table.problems.push(one_of(problem, word, Changes::WORDS));
+            }
+        }
+    }
+    let mut columns = Vec::new();
+    for (value, path) in table.list("columns") {
+        match value.as_str() {
+            Some(column) => columns.push(column.to_owned()),
+            None => table.problems.push(wrong_type(path, "the name of a column")),
+        }
+    }
+    if !columns.is_empty() && change.is_unknown() {
+        change = Changes::UPDATE;
+    }
+    if !columns.is_empty() && !change.intersects(Changes::UPDATE) {
+        let message = "`columns` narrows updates, and `change` has no `update`";
+        let help = "add \"update\" to `change`, or remove `columns`";
+        let problem = Problem::error(table.at("columns"), codes::problem::BAD_CHANGE, message);
+        table.problems.push(problem.help(help));
+    }
+    (change, columns)
 }
 
 fn read_step(

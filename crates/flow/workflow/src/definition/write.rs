@@ -50,7 +50,10 @@ fn write_on(on: &On) -> Value {
     let mut keys = Keys(Map::new());
     keys.put("source", true, || (&*on.source).into());
     keys.put("entity", true, || (&*on.entity).into());
+    keys.put("change", !on.change.is_unknown(), || on.change.words().collect::<Vec<_>>().into());
+    keys.put("columns", !on.columns.is_empty(), || on.columns.clone().into());
     keys.some("when", on.when.as_deref(), Value::from);
+    keys.some("existing", on.existing, Value::from);
     keys.0.into()
 }
 

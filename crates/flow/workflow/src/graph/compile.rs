@@ -296,7 +296,8 @@ impl<'a> Compiler<'a> {
                     None
                 }
             };
-            compiled.push(CompiledOn { source: on.source.clone(), entity: on.entity.clone(), when });
+            let (source, entity, columns) = (on.source.clone(), on.entity.clone(), on.columns.clone());
+            compiled.push(CompiledOn { source, entity, change: on.change, columns, when });
         }
         compiled
     }

@@ -119,8 +119,11 @@ fn wf_15_placeholders_are_expressions_of_the_step() {
     }));
     let sees = |name: &str| graph[graph.step(name).unwrap()].sees.clone();
     let id = |name: &str| graph.step(name).unwrap();
-    assert_eq!(sees("call"), ContextReads { run: true, item: false, steps: vec![id("load")] });
-    assert_eq!(sees("shape"), ContextReads { run: false, item: false, steps: vec![id("between"), id("load")] });
+    assert_eq!(sees("call"), ContextReads { event: false, run: true, item: false, steps: vec![id("load")] });
+    assert_eq!(
+        sees("shape"),
+        ContextReads { event: false, run: false, item: false, steps: vec![id("between"), id("load")] }
+    );
     assert_eq!(sees("between"), ContextReads::default());
     assert!(graph[id("load")].output_read);
 }

@@ -38,15 +38,16 @@ pub(super) async fn page(
     let payload = row::text(position, 0)?.map(str::to_owned);
     if !containers.is_empty() {
         let statement = driver::query(
-            "insert into honeyflow_outbox(tenant, entity, entity_key, priority, workflow, root)
-             select $1, $2, key, $4, $5, $6 from unnest($3::text[]) with ordinality as c(key, n) order by n",
+            "insert into honeyflow_outbox(tenant, entity, entity_key, priority, workflow, root, change, payload)
+             select $1, $2, key, $4, $5, $6, 'related', $7 from unnest($3::text[]) with ordinality as c(key, n) order by n",
         )
         .bind(&*fan_out.tenant)
         .bind(&*fan_out.entity)
         .bind(containers.iter().map(|key| &**key).collect::<Vec<_>>())
         .bind(i16::from(PRIORITY_FAN_OUT))
         .bind(fan_out.workflow.as_deref())
-        .bind(fan_out.root);
+        .bind(fan_out.root)
+        .bind(&*fan_out.payload);
         transaction.bound(statement).await?;
     }
     let full = u32::try_from(containers.len()).is_ok_and(|count| count >= fan_out.page);

@@ -18,12 +18,13 @@ pub(super) async fn park(transaction: &mut OpenTransaction<'_>, shard: u16, park
         "with done as (delete from honeyflow_outbox where id = any ($16::bigint[])),
          entry as (
            insert into honeyflow_parked(tenant, entity, entity_key, workflow, step, event, kind, priority, version,
-             attempts, class, code, message, payload)
-           values ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+             attempts, class, code, message, payload, change, columns)
+           values ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $17, $18)
            on conflict (tenant, entity, entity_key, workflow, phase, step, instance, event) do update
            set kind = excluded.kind, priority = excluded.priority, version = excluded.version,
              attempts = excluded.attempts, class = excluded.class, code = excluded.code, message = excluded.message,
-             payload = excluded.payload, parked_at = excluded.parked_at
+             payload = excluded.payload, change = excluded.change, columns = excluded.columns,
+             parked_at = excluded.parked_at
            returning id),
          moved as (
            delete from honeyflow_checkpoint where shard = $1 and tenant = $2 and entity = $3 and entity_key = $4
@@ -54,7 +55,9 @@ pub(super) async fn park(transaction: &mut OpenTransaction<'_>, shard: u16, park
     .bind(&*parked.failure.code)
     .bind(&*parked.failure.message)
     .bind(parked.payload.as_deref())
-    .bind(&parked.events);
+    .bind(&parked.events)
+    .bind(parked.change.text())
+    .bind(parked.columns.as_deref());
     transaction.bound(statement).await.map(drop)
 }
 
@@ -68,14 +71,16 @@ pub(super) async fn park_row(
     let statement = driver::query(
         "with done as (
            delete from honeyflow_outbox where id = $1
-           returning tenant, entity, entity_key, coalesce(workflow, '') as workflow, id, format, kind, priority, payload)
+           returning tenant, entity, entity_key, coalesce(workflow, '') as workflow, id, format, kind, priority, payload,
+             change, columns)
          insert into honeyflow_parked(tenant, entity, entity_key, workflow, event, format, kind, priority, attempts,
-           class, code, message, payload)
-         select tenant, entity, entity_key, workflow, id, format, kind, priority, 0, $2, $3, $4, payload from done
+           class, code, message, payload, change, columns)
+         select tenant, entity, entity_key, workflow, id, format, kind, priority, 0, $2, $3, $4, payload, change, columns
+         from done
          on conflict (tenant, entity, entity_key, workflow, phase, step, instance, event) do update
          set format = excluded.format, kind = excluded.kind, priority = excluded.priority, attempts = excluded.attempts,
            class = excluded.class, code = excluded.code, message = excluded.message, payload = excluded.payload,
-           parked_at = excluded.parked_at",
+           change = excluded.change, columns = excluded.columns, parked_at = excluded.parked_at",
     )
     .bind(event)
     .bind(class_name(failure.class))

@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use hashbrown::HashSet;
-use honeyflow_event::{Event, EventId, Key, Name, Target};
+use honeyflow_event::{EventId, EventView, Key, Name};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     NewEvent, Op, RunKey, Write,
@@ -41,8 +41,7 @@ pub(crate) struct Charge<'w> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewSignal<'w> {
-    pub event: &'w Event,
-    pub target: &'w Target,
+    pub event: &'w EventView,
     pub keep: Duration,
 }
 
@@ -124,7 +123,7 @@ fn gather<'w>(taken: Vec<(u16, &'w Op, &'w [Key])>, steps: &mut Vec<Step<'w>>) {
                 failure,
             }),
             Op::Checkpoint(checkpoint) => checkpoints.push((shard, &**checkpoint)),
-            Op::Signal { event, target, keep } => signals.push(NewSignal { event, target, keep: *keep }),
+            Op::Signal { event, keep } => signals.push(NewSignal { event, keep: *keep }),
             Op::Replace { event, by } => replaced.push((*event, by.as_slice())),
             Op::History(history) => histories.push(&**history),
             Op::Park(parked) => steps.push(Step::Park(shard, parked)),

@@ -66,6 +66,8 @@ async fn ob_1_the_outbox_has_the_columns_of_the_specification() {
         ("traceparent", "TEXT", false, None),
         ("root", "bigint", false, None),
         ("payload", "TEXT", false, None),
+        ("change", "TEXT", false, None),
+        ("columns", "TEXT", false, None),
     ];
     assert_eq!(columns, expected);
     let autoincrement: bool = application

@@ -4,7 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use axum::http::StatusCode;
-use honeyflow_event::{Key, Kind, Name, PRIORITY_DEFAULT, PRIORITY_LEVELS, Priority, key::KEY_BYTES_MAX};
+use honeyflow_event::{Changes, Key, Kind, Name, PRIORITY_DEFAULT, PRIORITY_LEVELS, Priority, key::KEY_BYTES_MAX};
 use honeyflow_store::NewEvent;
 use honeyflow_workflow::{duration, problem::nearest};
 use serde::{
@@ -132,6 +132,8 @@ fn event(item: &RawValue, node: &Node, path: ItemPath) -> Result<(usize, NewEven
         dedupe: field("dedupe").map(|value| dedupe(value, path)).transpose()?,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload,
     };
     Ok((source, event))

@@ -1,6 +1,6 @@
 //! Rows and the documents they lead to.
 
-use honeyflow_event::{Event, Kind, PRIORITY_FAN_OUT, shard};
+use honeyflow_event::{Changes, Event, Kind, PRIORITY_FAN_OUT, shard};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_source::Leads;
 use honeyflow_source_outbox::{Edge, Entity, FanOutMode};
@@ -78,8 +78,13 @@ async fn ob_29_a_fan_out_up_to_a_page_stays_in_memory() {
 async fn ob_29_a_larger_fan_out_goes_through_rows() {
     let mut entities = library();
     entities.push(entity("shelf", vec![by_statement("author", "shelves")]));
-    let cause =
-        Event { dedupe: Some("d".into()), tenant: "t".into(), workflow: Some("w".into()), ..row(9, "author", "5") };
+    let cause = Event {
+        dedupe: Some("d".into()),
+        tenant: "t".into(),
+        change: Changes::UPDATE,
+        columns: Some(r#"["name"]"#.into()),
+        ..row(9, "author", "5")
+    };
     let answers = |text: &str, _: &str| match text {
         "shelves" => Ok(vec!["s1".to_owned()]),
         _ => Ok((0..5000).map(|n| n.to_string()).collect()),
@@ -94,11 +99,15 @@ async fn ob_29_a_larger_fan_out_goes_through_rows() {
         found,
         [
             (Kind::Row, "author", "5", 3, Some("d"), false),
-            (Kind::Row, "shelf", "s1", 3, None, false),
+            (Kind::Row, "shelf", "s1", 3, None, true),
             (Kind::FanOut, "author", "5", PRIORITY_FAN_OUT, None, true),
         ]
     );
-    assert!(rows.iter().all(|row| row.root == Some(9) && &*row.tenant == "t" && row.workflow.as_deref() == Some("w")));
+    assert!(rows.iter().all(|row| row.root == Some(9) && &*row.tenant == "t" && row.workflow.is_none()));
+    let changes: Vec<_> = rows.iter().map(|row| (row.change, row.columns.as_deref())).collect();
+    let own = (Changes::UPDATE, Some(r#"["name"]"#));
+    assert_eq!(changes, [own, (Changes::RELATED, None), (Changes::UNKNOWN, None)]);
+    assert_eq!(rows[1].payload.as_deref(), Some(r#"{"cause":{"entity":"author","id":9,"key":"5"}}"#));
 
     // The new rows are polled: they lead to their own documents only, and to a page.
     let again = |n: usize| Event {
@@ -106,6 +115,8 @@ async fn ob_29_a_larger_fan_out_goes_through_rows() {
         entity: rows[n].entity.clone(),
         key: rows[n].key.clone(),
         root: rows[n].root,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: rows[n].payload.clone(),
         ..row(10, "", "")
     };
@@ -116,6 +127,14 @@ async fn ob_29_a_larger_fan_out_goes_through_rows() {
     assert_eq!(leads, ["author 5", "shelf s1", "page of book after None", "page of book after Some(\"0444\")"]);
     let Leads::Page(page) = &intake.taken[2].leads else { panic!() };
     assert_eq!((page.root, &page.causes[..], &*page.statement.text), (9, &["5".into()][..], BY_AUTHOR));
+}
+
+/// A fill, a repair or a retry is meant for one document: nothing has changed that its containers would show.
+#[tokio::test]
+async fn ob_30_a_row_that_names_its_workflow_leads_to_its_document_alone() {
+    let named = Event { workflow: Some("index".into()), ..row(9, "author", "5") };
+    let intake = poll(&library(), vec![named], no_sql).await.intake.unwrap();
+    assert_eq!(crate::store::text(&intake.taken[0].leads), "author 5");
 }
 
 /// Only the owner of a document's shard works on the document.
@@ -130,7 +149,7 @@ async fn ob_30_a_document_of_another_shard_is_reached_by_a_row() {
     let Leads::Replace(rows) = &taken[0].leads else { panic!("{:?}", taken[0].leads) };
     let found: Vec<_> =
         rows.iter().map(|row| (&*row.entity, &*row.key, row.dedupe.is_some(), row.payload.is_some())).collect();
-    assert_eq!(found, [("author", "5", true, true), ("book", "1", false, false), ("book", "2", false, false)]);
+    assert_eq!(found, [("author", "5", true, true), ("book", "1", false, true), ("book", "2", false, true)]);
     for row in rows {
         let again =
             Event { entity: row.entity.clone(), key: row.key.clone(), root: row.root, ..crate::store::row(10, "", "") };
@@ -160,6 +179,8 @@ async fn ob_29_a_rewritten_edge_starts_over() {
     let fan_out = |entity: &str| Event {
         kind: Kind::FanOut,
         root: Some(1),
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: Some(r#"{"entity":"book","edge":"of another time","after":"77"}"#.into()),
         ..row(2, entity, "5")
     };

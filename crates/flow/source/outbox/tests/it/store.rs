@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use honeyflow_event::{Event, Kind};
+use honeyflow_event::{Changes, Event, Kind};
 use honeyflow_runtime::Failure;
 use honeyflow_source::{Intake, Leads, Source};
 use honeyflow_source_outbox::{Edge, EdgeBy, Entity, FanOutMode, OutboxSource};
@@ -92,8 +92,9 @@ pub async fn leads(
 
 pub fn text(leads: &Leads) -> String {
     match leads {
-        Leads::To(targets) => {
-            targets.iter().map(|target| format!("{} {}", target.entity, target.key)).collect::<Vec<_>>().join(", ")
+        Leads::To(leads) => {
+            let targets = leads.iter().map(|lead| &lead.target);
+            targets.map(|target| format!("{} {}", target.entity, target.key)).collect::<Vec<_>>().join(", ")
         }
         Leads::Replace(rows) => format!("replaced by {}", rows.len()),
         Leads::Page(page) => format!("page of {} after {:?}", page.entity, page.after),
@@ -158,6 +159,8 @@ pub fn row(id: i64, entity: &str, key: &str) -> Event {
         dedupe: None,
         traceparent: None,
         root: None,
+        change: Changes::UNKNOWN,
+        columns: None,
         payload: None,
     }
 }

@@ -45,6 +45,7 @@ async fn wf_15_url_and_body_see_run_and_steps() {
     let mut config = local(&server.url("/{$run.entity}/{$steps.load.id}"));
     config.body = Some(Expression::parse("{title: $steps.load.title}").unwrap());
     let context = honeyflow_step::Context {
+        event: None,
         run: Some(Arc::new(json!({ "entity": "book" }))),
         steps: vec![("load".into(), Some(Arc::new(json!({ "id": 7, "title": "Ulysses" }))))],
         item: None,

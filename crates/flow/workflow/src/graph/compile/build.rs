@@ -58,7 +58,7 @@ impl Compiler<'_> {
         }
         steps.sort_unstable();
         steps.dedup();
-        ContextReads { run: reads("$run"), item: reads("$item"), steps }
+        ContextReads { event: reads("$event"), run: reads("$run"), item: reads("$item"), steps }
     }
 }
 
