@@ -9,6 +9,7 @@ pub mod catalogue;
 pub mod codes;
 pub mod definition;
 pub mod duration;
+pub mod existing;
 pub mod expression;
 pub mod graph;
 pub mod instances;
@@ -23,6 +24,7 @@ pub use definition::{
     Checkpoint, Definition, Edge, Exclusion, History, Need, On, OnFailure, Order, Otherwise, StepDefinition, Trigger,
     Unmatched, check, read, write,
 };
+pub use existing::Requeue;
 pub use expression::{Expression, ExpressionError, Variables};
 pub use graph::{Graph, Rule, Step, StepId, compile};
 pub use honeyflow_runtime::planted;

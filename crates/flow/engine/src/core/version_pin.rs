@@ -5,7 +5,7 @@
 //! stranded: their rows stay in the table, no newer run of the key begins in that workflow, and an alarm is raised.
 //! Nothing is dropped: a node that has the definition continues the run.
 
-use honeyflow_event::{Event, EventId, Name, Target};
+use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_REINDEX, Target};
 use honeyflow_source::Lead;
 use honeyflow_store::write::{Checkpoint, RunKey, WHOLE_RUN_STEP};
 use serde::Serialize;
@@ -136,7 +136,8 @@ impl Core {
     }
 
     /// Whether the row must stay in the table because another node may be able to work on it: it belongs to a stranded
-    /// run of a workflow that is not owed here, or is addressed to one workflow that is no longer configured.
+    /// run of a workflow that is not owed here, or is addressed to one workflow that is no longer configured. A row of a
+    /// fill or reindex does not wait for a workflow that is gone: nothing has changed, and a later fill reads it again.
     pub(crate) fn is_for_others(&mut self, source: SourceId, event: &Event, owed: &Obligations<'_>) -> bool {
         let state = &self.sources[source as usize];
         let is_owed = |workflow: &Name| owed.iter().any(|(_, _, at)| self.plan.workflows[*at].name == *workflow);
@@ -148,7 +149,8 @@ impl Core {
         let is_current = self.plan.workflows.iter().any(|planned| !planned.older && planned.name == *workflow);
         let mut versions = self.plan.sources[source as usize].versions.iter();
         // A workflow that never had a definition here cannot be executed by any node.
-        if is_current || !versions.any(|known| known.workflow == *workflow) {
+        let is_fill = event.kind == Kind::Row && event.priority == PRIORITY_REINDEX;
+        if is_current || is_fill || !versions.any(|known| known.workflow == *workflow) {
             return false;
         }
         let left = (event.entity.clone(), workflow.clone());

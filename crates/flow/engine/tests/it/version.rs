@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use honeyflow_engine::core::plan::{Limits, Plan, Version, WorkflowPlan};
-use honeyflow_event::{Event, EventId};
+use honeyflow_event::{Event, EventId, PRIORITY_REINDEX};
 use honeyflow_runtime::Failure;
 use honeyflow_source::Intake;
 use honeyflow_step::Outcome;
 use honeyflow_store::{
     Op, RecoveredState,
-    write::{Checkpoint, CheckpointOutcome},
+    write::{Checkpoint, CheckpointOutcome, RunKey},
 };
 use honeyflow_workflow::{Workflow, builder::step};
 
@@ -229,6 +229,29 @@ fn wf_22_events_for_a_removed_workflow_stay() {
     assert_eq!(settled(&table.commit_all()), [2], "no node can execute a workflow that was never defined");
     directed_at(&mut table, 3, "book");
     assert_eq!(open(&table), [("a".to_owned(), 2)]);
+}
+
+#[test]
+fn ob_98_a_fill_row_of_a_workflow_that_is_gone_is_acknowledged() {
+    let (_, left) = called_by_the_first();
+    let mut numbers = second().sources[0].versions.clone();
+    numbers.push(number("gone", 1, Err("is not configured")));
+    let plan = || versions(&[calling("new"), calling("old")], 1, numbers.clone());
+    let fill = |id, key: &str, workflow: &str| {
+        Arc::new(Event { priority: PRIORITY_REINDEX, ..Event::clone(&directed(id, key, workflow)) })
+    };
+    let mut table = Table::with_plan(plan());
+    let event = fill(1, "a", "gone");
+    table.answer_poll(Intake { taken: vec![taken(event.clone(), leads_to(&event))], ..Intake::default() });
+    assert_eq!(settled(&table.commit_all()), [1]);
+    assert!(table.status().closed.iter().all(|closed| &*closed.name != "gone"));
+    // A run that has begun is not forgotten: a node that knows its version continues it.
+    let event = fill(2, "b", "gone");
+    let run = RunKey { key: "b".into(), workflow: "gone".into(), ..left.checkpoints[0].run.clone() };
+    let begun = Checkpoint { run, version: 1, covers: vec![2], ..left.checkpoints[0].clone() };
+    let taken = vec![taken(event.clone(), leads_to(&event))];
+    table.answer_poll(Intake { taken, resumed: vec![begun], ..Intake::default() });
+    assert_eq!(settled(&table.commit_all()), [0; 0]);
 }
 
 fn retried(id: EventId, kept: &Checkpoint) -> Intake {
