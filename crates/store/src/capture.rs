@@ -12,6 +12,8 @@ pub struct CaptureTable {
     pub watched: Columns,
     /// Columns whose OLD and NEW values go into the payload: edges use them to find the containers.
     pub carried: Vec<String>,
+    /// Columns that a workflow asks for by name: an update says which of them it changed.
+    pub reported: Vec<String>,
     /// The priority that the triggers write into the outbox row: 0 is processed first, 9 last.
     pub priority: u8,
 }

@@ -21,6 +21,7 @@ pub fn capture_tables(entities: &[Entity]) -> Vec<CaptureTable> {
         }
         let capture = table_capture(&mut tables, &entity.table, key_of(entities, &entity.table));
         capture.watch(&entity.columns);
+        capture.report(&entity.reported);
         if !same_columns(&entity.key, &capture.capture.key) {
             capture.carry(&names(&entity.key));
         }
@@ -65,6 +66,14 @@ pub(crate) fn names(key: &[KeyColumn]) -> Vec<String> {
     key.iter().map(|column| column.name.clone()).collect()
 }
 
+fn add_names(names: &mut Vec<String>, more: &[String]) {
+    for name in more {
+        if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            names.push(name.clone());
+        }
+    }
+}
+
 /// The capture of one table while it is assembled, with the best priority of the entities that own or use the table.
 struct TableCapture {
     capture: CaptureTable,
@@ -74,8 +83,14 @@ struct TableCapture {
 
 fn table_capture<'a>(tables: &'a mut Vec<TableCapture>, table: &str, key: Vec<KeyColumn>) -> &'a mut TableCapture {
     let at = tables.iter().position(|capture| same_table(&capture.capture.table, table)).unwrap_or_else(|| {
-        let capture =
-            CaptureTable { table: table.to_owned(), key, watched: Columns::NONE, carried: Vec::new(), priority: 0 };
+        let capture = CaptureTable {
+            table: table.to_owned(),
+            key,
+            watched: Columns::NONE,
+            carried: Vec::new(),
+            reported: Vec::new(),
+            priority: 0,
+        };
         tables.push(TableCapture { capture, owned_at: None, reached_at: None });
         tables.len() - 1
     });
@@ -89,11 +104,11 @@ impl TableCapture {
     }
 
     fn carry(&mut self, columns: &[String]) {
-        for column in columns {
-            if !self.capture.carried.iter().any(|carried| carried.eq_ignore_ascii_case(column)) {
-                self.capture.carried.push(column.clone());
-            }
-        }
+        add_names(&mut self.capture.carried, columns);
+    }
+
+    fn report(&mut self, columns: &[String]) {
+        add_names(&mut self.capture.reported, columns);
     }
 
     fn owned_at(&mut self, priority: Priority) {
@@ -129,7 +144,8 @@ mod tests {
 
     fn entity(name: &str, columns: &[&str], edges: Vec<Edge>) -> Entity {
         let priority = honeyflow_event::PRIORITY_DEFAULT;
-        Entity { name: name.into(), table: name.to_owned(), key: key(&["id"]), columns: some(columns), edges, priority }
+        let (table, reported) = (name.to_owned(), Vec::new());
+        Entity { name: name.into(), table, key: key(&["id"]), columns: some(columns), reported, edges, priority }
     }
 
     fn by_statement(table: &str, columns: &[&str]) -> Edge {
@@ -161,6 +177,7 @@ mod tests {
             key,
             watched: some(watched),
             carried: carried.iter().map(ToString::to_string).collect(),
+            reported: Vec::new(),
             priority,
         };
         assert_eq!(
@@ -180,6 +197,18 @@ mod tests {
         assert_eq!((&tables[0].watched, &tables[0].carried[..]), (&Columns::NONE, &["id".to_owned()][..]));
         let none = Edge { fan_out: FanOutMode::None, ..by_statement("author", &["name"]) };
         assert_eq!(capture_tables(&[entity("book", &["title"], vec![none])]).len(), 1);
+    }
+
+    #[test]
+    fn ob_9_columns_that_a_workflow_names_are_reported_once() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let of = |name: &str, reported: &[&str]| Entity {
+            table: "book".into(),
+            reported: names(reported),
+            ..entity(name, &["title"], vec![])
+        };
+        let tables = capture_tables(&[of("book", &["state", "title"]), of("offer", &["State"])]);
+        assert_eq!(tables[0].reported, names(&["state", "title"]));
     }
 
     #[test]

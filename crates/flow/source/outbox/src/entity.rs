@@ -13,6 +13,8 @@ pub struct Entity {
     pub key: Vec<KeyColumn>,
     /// Columns of `table` that the document uses.
     pub columns: Columns,
+    /// Columns of `table` that a workflow asks for by name: its capture says which of them an update changed.
+    pub reported: Vec<String>,
     pub edges: Vec<Edge>,
     /// The priority of the rows that the capture of its table writes.
     pub priority: Priority,

@@ -18,6 +18,9 @@ const WANTED_SEEN: &str = "capture-wanted";
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct DriftReport {
     pub schema_version: i64,
+    /// The schema is as it was when the triggers were last complete: a trigger that differs has captured every change,
+    /// and only the configuration or the release asks for another text.
+    pub schema_unchanged: bool,
     pub drifts: Vec<Drift>,
     /// Tables and columns that do not exist (any more): their entities wait for the next change of the schema.
     pub misfits: Vec<Misfit>,
@@ -50,7 +53,11 @@ impl DriftReport {
         let mut tables: Vec<&str> = self
             .drifts
             .iter()
-            .filter(|drift| drift.what != DriftKind::Superfluous)
+            .filter(|drift| match drift.what {
+                DriftKind::Missing => true,
+                DriftKind::Changed => !self.schema_unchanged,
+                DriftKind::Superfluous => false,
+            })
             .map(|drift| drift.table.as_str())
             .chain(self.misfits.iter().map(Misfit::table))
             .collect();
@@ -65,8 +72,9 @@ pub fn check_drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<D
     let failed = |error| outcome::failure(&error, "look for changed triggers");
     let schema_version = schema_version(connection).map_err(failed)?;
     let seen = seen(connection).map_err(failed)?;
+    let schema_unchanged = seen.is_some_and(|(version, _)| version == schema_version);
     if seen == Some((schema_version, fingerprint(wanted))) {
-        return Ok(DriftReport { schema_version, ..DriftReport::default() });
+        return Ok(DriftReport { schema_version, schema_unchanged, ..DriftReport::default() });
     }
     let catalogue = catalogue::read(connection)?;
     let (triggers, misfits) = generate(wanted, &catalogue);
@@ -87,7 +95,7 @@ pub fn check_drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<D
             drifts.push(Drift { table: table_of(&found.name), trigger: found.name, what: DriftKind::Superfluous });
         }
     }
-    Ok(DriftReport { schema_version, drifts, misfits })
+    Ok(DriftReport { schema_version, schema_unchanged, drifts, misfits })
 }
 
 /// Returns only the list of drifts.

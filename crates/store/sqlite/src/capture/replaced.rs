@@ -7,7 +7,7 @@ use honeyflow_store::catalogue::{Unique, UniqueValue};
 use super::{
     expression::{any_of, changed, key_present, payload_items, rowid_alias, rowid_name},
     quote::identifier,
-    trigger::{Body, Trigger},
+    trigger::{Body, Changed, Trigger},
 };
 
 /// The alias of the row that would be removed.
@@ -115,7 +115,9 @@ fn not_itself(body: &Body<'_>) -> Option<String> {
 fn report(body: &Body<'_>, conditions: &[String]) -> String {
     let mut conditions = conditions.to_vec();
     conditions.extend(key_present(ROW, &body.capture.key, body.table));
-    let values = body.values(ROW, &payload_items("old", ROW, &body.capture.carried));
+    // The statement may still fail or leave the row alone, so what happened to the row is unknown.
+    let unknown = Changed::default();
+    let values = body.values(ROW, &unknown, &payload_items("old", ROW, &body.capture.carried));
     let table = identifier(&body.table.name);
-    format!("{} SELECT {values} FROM {table} AS {ROW} WHERE {}", body.head(), conditions.join(" AND "))
+    format!("{} SELECT {values} FROM {table} AS {ROW} WHERE {}", body.head(&unknown), conditions.join(" AND "))
 }

@@ -21,7 +21,7 @@ fn ob_19_the_triggers_of_a_table() {
     insta::assert_snapshot!(ddl, @r#"
     CREATE TRIGGER "honeyflow: run honeyflow source upgrade (book) insert" AFTER INSERT ON "book"
     BEGIN
-      INSERT INTO honeyflow_outbox (entity, entity_key, format, payload) VALUES ('book', CAST(NEW."id" AS TEXT), 2, 'new.publisher_id:' || typeof(NEW."publisher_id") || ':' || hex(NEW."publisher_id"));
+      INSERT INTO honeyflow_outbox (entity, entity_key, change, format, payload) VALUES ('book', CAST(NEW."id" AS TEXT), 'insert', 2, 'new.publisher_id:' || typeof(NEW."publisher_id") || ':' || hex(NEW."publisher_id"));
     END;
 
     CREATE TRIGGER "honeyflow: run honeyflow source upgrade (book) update" AFTER UPDATE ON "book"
@@ -29,18 +29,18 @@ fn ob_19_the_triggers_of_a_table() {
       OR OLD."publisher_id" COLLATE BINARY IS NOT NEW."publisher_id"
       OR OLD."title" COLLATE BINARY IS NOT NEW."title")
     BEGIN
-      INSERT INTO honeyflow_outbox (entity, entity_key, format, payload) VALUES ('book', CAST(NEW."id" AS TEXT), 2, 'old.publisher_id:' || typeof(OLD."publisher_id") || ':' || hex(OLD."publisher_id") || ';' || 'new.publisher_id:' || typeof(NEW."publisher_id") || ':' || hex(NEW."publisher_id"));
+      INSERT INTO honeyflow_outbox (entity, entity_key, change, format, payload) VALUES ('book', CAST(NEW."id" AS TEXT), CASE WHEN OLD."id" COLLATE BINARY IS NOT NEW."id" THEN 'insert' ELSE 'update' END, 2, 'old.publisher_id:' || typeof(OLD."publisher_id") || ':' || hex(OLD."publisher_id") || ';' || 'new.publisher_id:' || typeof(NEW."publisher_id") || ':' || hex(NEW."publisher_id"));
     END;
 
     CREATE TRIGGER "honeyflow: run honeyflow source upgrade (book) update key" AFTER UPDATE ON "book"
     WHEN (OLD."id" COLLATE BINARY IS NOT NEW."id")
     BEGIN
-      INSERT INTO honeyflow_outbox (entity, entity_key, format, payload) VALUES ('book', CAST(OLD."id" AS TEXT), 2, 'old.publisher_id:' || typeof(OLD."publisher_id") || ':' || hex(OLD."publisher_id") || ';' || 'new.publisher_id:' || typeof(NEW."publisher_id") || ':' || hex(NEW."publisher_id"));
+      INSERT INTO honeyflow_outbox (entity, entity_key, change, format, payload) VALUES ('book', CAST(OLD."id" AS TEXT), 'delete', 2, 'old.publisher_id:' || typeof(OLD."publisher_id") || ':' || hex(OLD."publisher_id") || ';' || 'new.publisher_id:' || typeof(NEW."publisher_id") || ':' || hex(NEW."publisher_id"));
     END;
 
     CREATE TRIGGER "honeyflow: run honeyflow source upgrade (book) delete" AFTER DELETE ON "book"
     BEGIN
-      INSERT INTO honeyflow_outbox (entity, entity_key, format, payload) VALUES ('book', CAST(OLD."id" AS TEXT), 2, 'old.publisher_id:' || typeof(OLD."publisher_id") || ':' || hex(OLD."publisher_id"));
+      INSERT INTO honeyflow_outbox (entity, entity_key, change, format, payload) VALUES ('book', CAST(OLD."id" AS TEXT), 'delete', 2, 'old.publisher_id:' || typeof(OLD."publisher_id") || ':' || hex(OLD."publisher_id"));
     END;
 
     CREATE TRIGGER "honeyflow: run honeyflow source upgrade (book) before insert" BEFORE INSERT ON "book"

@@ -2,6 +2,7 @@
 //! the machine's `sqlite3` program, which is older and built by others.
 
 mod catalogue;
+mod change;
 mod drift;
 mod install;
 mod keys;

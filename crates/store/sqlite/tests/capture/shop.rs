@@ -103,6 +103,22 @@ impl Shop {
         events.into_iter().map(|(_, text)| text).collect()
     }
 
+    /// Executes statements in one session and returns what its events say about the change: `key change columns`.
+    #[track_caller]
+    pub fn changes_by(&self, sql: &str) -> Vec<String> {
+        self.events();
+        self.run(sql);
+        let sql = "delete from honeyflow_outbox returning id, entity_key, ifnull(change, '?'), ifnull(' ' || columns, '')";
+        let mut statement = self.connection.prepare(sql).unwrap();
+        let text = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(i64, String)> {
+            let (key, change, columns): (String, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            Ok((row.get(0)?, format!("{key} {change}{columns}")))
+        };
+        let mut events: Vec<_> = statement.query_map([], text).unwrap().collect::<Result<_, _>>().unwrap();
+        events.sort();
+        events.into_iter().map(|(_, text)| text).collect()
+    }
+
     /// Executes statements in one session and returns the events that it created.
     #[track_caller]
     pub fn made_by(&self, sql: &str) -> Vec<String> {
@@ -140,7 +156,12 @@ pub fn table(name: &str, watched: &[&str]) -> CaptureTable {
 }
 
 pub fn keyed(name: &str, key: Vec<KeyColumn>, watched: &[&str]) -> CaptureTable {
-    CaptureTable { table: name.to_owned(), key, watched: columns(watched), carried: Vec::new(), priority: 4 }
+    let (carried, reported) = (Vec::new(), Vec::new());
+    CaptureTable { table: name.to_owned(), key, watched: columns(watched), carried, reported, priority: 4 }
+}
+
+pub fn reporting(capture: CaptureTable, reported: &[&str]) -> CaptureTable {
+    CaptureTable { reported: names(reported), ..capture }
 }
 
 pub fn carrying(capture: CaptureTable, carried: &[&str]) -> CaptureTable {
