@@ -38,6 +38,7 @@ pub mod retry_budget;
 pub mod run;
 pub mod run_view;
 pub mod settle;
+pub mod share;
 pub mod status;
 pub mod timer;
 pub mod version_pin;

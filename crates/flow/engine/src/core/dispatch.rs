@@ -182,9 +182,10 @@ impl Core {
         let (plan, now, may_try) = (&self.plan, self.now, self.dispatch.can_start_trial());
         let passes = |queue: &Queue| gates.passes(queue, now) && budgets.admits(plan, queue);
         let allowed = |queue: &Queue| if passes(queue) { limited.allowed(queue) } else { 0 };
-        let Some((at, level)) = self.ready.pick(kind, now, may_try, allowed) else {
+        let Some(pick) = self.ready.pick(kind, now, may_try, allowed) else {
             return false;
         };
+        let (at, level) = (pick.queue, pick.level);
         let mut entries = std::mem::take(&mut self.dispatch.scratch);
         entries.clear();
         let queue = &mut self.ready.queues[at];
@@ -198,7 +199,7 @@ impl Core {
             let max = (queue.batch_now as usize).min(self.gates.allowed(queue)).min(permitted);
             queue.take(level, max, &mut entries);
         }
-        self.ready.note_served(at, level, entries.len());
+        self.ready.note_served(pick, entries.len());
         let given = self.give(worker, kind, (at, workflow, step), (&entries, trial), effects);
         self.dispatch.scratch = entries;
         given

@@ -1,8 +1,9 @@
 //! The queues of ready steps: two per step of a workflow (before and after its expressions), each ordered by priority.
 //! A stale entry is dropped when it is taken out.
 //!
-//! An entry of levels 1 to 6 rises one level per 30 s of waiting, at most three levels. Each level with work gets at
-//! least 5 % of the items given out. Among workflows, the one served longest ago goes first.
+//! An entry of levels 1 to 6 rises one level per 30 s of waiting, at most three levels. Of each kind, a level with work
+//! gets at least 5 % of the items given out ([`super::share`]). Among the workflows of a level, the one served longest
+//! ago goes first.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -13,12 +14,12 @@ use honeyflow_workflow::{Role, StepId};
 use super::{
     limit::LimitId,
     plan::{EXPRESSION, KindId, Plan, TargetId},
+    share::Shares,
 };
 use crate::slots::Slot;
 
 const AGES_AFTER: Duration = Duration::from_secs(30);
 const RISES_MAX: u64 = 3;
-const SHARE_PERCENT: u64 = 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadyItem {
@@ -49,7 +50,8 @@ pub(crate) struct Queue {
     pub batch_now: u32,
     /// The number of batches answered so far.
     pub finished: u64,
-    served_at: u64,
+    /// When each level was served last, as a number of batches.
+    served_at: [u64; PRIORITY_LEVELS],
 }
 
 impl Queue {
@@ -65,7 +67,7 @@ impl Queue {
 
     fn effective_level(&self, level: usize, now: Moment) -> usize {
         let Some(head) = self.levels[level].front() else { return usize::MAX };
-        if !(1..=6).contains(&level) {
+        if !(1..=6).contains(&level) || crate::planted::on("PB-41") {
             return level;
         }
         let rises = (now.since(head.since).as_secs() / AGES_AFTER.as_secs()).min(RISES_MAX);
@@ -113,7 +115,17 @@ pub(crate) struct ReadyQueues {
     first: Vec<usize>,
     by_kind: Vec<Vec<usize>>,
     served: u64,
-    credit: [u64; PRIORITY_LEVELS],
+    /// By kind.
+    shares: Vec<Shares>,
+}
+
+/// The queue and level to serve next.
+#[derive(Clone, Copy)]
+pub(crate) struct Pick {
+    pub queue: usize,
+    pub level: usize,
+    /// A better level has work, but this one is owed its share.
+    is_share: bool,
 }
 
 impl ReadyQueues {
@@ -123,7 +135,7 @@ impl ReadyQueues {
             first: Vec::new(),
             by_kind: vec![Vec::new(); plan.kinds.len()],
             served: 0,
-            credit: [0; PRIORITY_LEVELS],
+            shares: vec![Shares::default(); plan.kinds.len()],
         };
         let limits = super::limit::names(plan);
         for (workflow, planned) in plan.workflows.iter().enumerate() {
@@ -147,7 +159,7 @@ impl ReadyQueues {
                         batch_max,
                         batch_now: batch_max,
                         finished: 0,
-                        served_at: 0,
+                        served_at: [0; PRIORITY_LEVELS],
                     });
                 }
             }
@@ -167,15 +179,10 @@ impl ReadyQueues {
     }
 
     /// Returns the queue and level to serve next for a kind, among the queues for which `allowed` is not zero.
-    pub fn pick(
-        &self,
-        kind: KindId,
-        now: Moment,
-        may_try: bool,
-        allowed: impl Fn(&Queue) -> usize,
-    ) -> Option<(usize, usize)> {
-        let mut best: Option<((usize, usize, u64), usize, usize)> = None;
-        let mut starving: Option<(usize, usize)> = None;
+    pub fn pick(&self, kind: KindId, now: Moment, may_try: bool, allowed: impl Fn(&Queue) -> usize) -> Option<Pick> {
+        let shares = &self.shares[kind as usize];
+        let mut best: Option<((usize, usize, u64), usize)> = None;
+        let mut owed: Option<((usize, u64), usize)> = None;
         for at in &self.by_kind[kind as usize] {
             let queue = &self.queues[*at];
             let allowed = if queue.len == 0 { 0 } else { allowed(queue) };
@@ -183,38 +190,37 @@ impl ReadyQueues {
                 continue;
             }
             if queue.next_suspects(may_try, allowed).is_some() {
-                return Some((*at, 0));
+                return Some(Pick { queue: *at, level: 0, is_share: false });
             }
             for level in 0..PRIORITY_LEVELS {
-                if queue.levels[level].is_empty() {
+                let items = queue.levels[level].len().min(queue.batch_now as usize).min(allowed);
+                if items == 0 {
                     continue;
                 }
-                let owed = queue.levels[level].len().min(queue.batch_now as usize) as u64 * 100;
-                if self.credit[level] >= owed {
-                    starving.get_or_insert((*at, level));
+                let rank = (queue.effective_level(level, now), level, queue.served_at[level]);
+                if best.is_none_or(|(other, _)| rank < other) {
+                    best = Some((rank, *at));
                 }
-                let rank = (queue.effective_level(level, now), level, queue.served_at);
-                if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
-                    best = Some((rank, *at, level));
+                let rank = (level, queue.served_at[level]);
+                if shares.is_owed(level, items) && owed.is_none_or(|(other, _)| rank < other) {
+                    owed = Some((rank, *at));
                 }
             }
         }
-        starving.or(best.map(|(_, at, level)| (at, level)))
+        let ((_, level, _), queue) = best?;
+        match owed.filter(|_| shares.may_go_before(level)) {
+            Some(((owed, _), queue)) => Some(Pick { queue, level: owed, is_share: owed != level }),
+            None => Some(Pick { queue, level, is_share: false }),
+        }
     }
 
-    pub fn note_served(&mut self, queue: usize, level: usize, count: usize) {
+    pub fn note_served(&mut self, pick: Pick, count: usize) {
         self.served += 1;
-        self.queues[queue].served_at = self.served;
-        let count = count as u64;
-        let waiting: [bool; PRIORITY_LEVELS] =
-            std::array::from_fn(|level| self.queues.iter().any(|queue| !queue.levels[level].is_empty()));
-        for (other, waits) in waiting.into_iter().enumerate() {
-            if other == level || !waits {
-                self.credit[other] = 0;
-            } else {
-                self.credit[other] = (self.credit[other] + count * SHARE_PERCENT).min(100_000_000);
-            }
-        }
+        self.queues[pick.queue].served_at[pick.level] = self.served;
+        let kind = self.queues[pick.queue].kind as usize;
+        let waits = |level: usize| self.by_kind[kind].iter().any(|at| !self.queues[*at].levels[level].is_empty());
+        let waiting = std::array::from_fn(waits);
+        self.shares[kind].note_served(pick.level, count, pick.is_share, waiting);
     }
 
     pub fn waiting(&self) -> usize {

@@ -17,6 +17,7 @@ mod handover;
 mod journal;
 mod limit;
 mod merge;
+mod priority;
 mod retry_budget;
 mod runs;
 mod shards;
