@@ -175,6 +175,7 @@ fn plan(graph: Arc<Graph>) -> Plan {
     let entities = [(ENTITY.into(), EntityPlan { id: 0, workflows: vec![0] })].into_iter().collect();
     let source = SourcePlan {
         name: SOURCE.into(),
+        install_id: 0,
         port: 0,
         lease: format!("shard/{SOURCE}/0").into(),
         shard: 0,

@@ -106,18 +106,18 @@ impl Node {
         let graphs = plan::graphs_numbered(config, |name| versions::number(&numbered, name).unwrap_or(1))?;
         let older = versions::older(&numbered, &graphs, &registry::kinds(), build);
         steps.extend(older.steps);
-        let shards = source::shards(config, &sources).await?;
-        let plan = Arc::new(plan::plan(config, &graphs, &older.graphs, older.versions, &shards));
+        let installed = source::installations(config, &sources).await?;
+        let plan = Arc::new(plan::plan(config, &graphs, &older.graphs, older.versions, &installed));
         let name = config.node.name.clone().unwrap_or_else(host_name);
         // Join last: from here on other nodes rely on this one.
         let identity = hive::Identity { name: &name, incarnation, address: options.address.map(|at| at.to_string()) };
         let hives = Arc::new(Hives::join(config, &identity).await?);
         let limits = limit::DeclaredLimits::new(config, hives.own())?;
         let mut ports = Vec::new();
-        for (source, shards) in sources.iter().zip(&shards) {
+        for (source, installed) in sources.iter().zip(&installed) {
             let store: Arc<dyn Store> = source.database.store.clone();
             ports.push(SourcePort {
-                source: Arc::new(OutboxSource::new(store.clone(), &source.entities()).sharded(*shards)),
+                source: Arc::new(OutboxSource::new(store.clone(), &source.entities()).sharded(installed.shards)),
                 store,
                 hive: hives.hive_of(&source.name).clone(),
             });

@@ -56,6 +56,7 @@ pub fn item(n: u32, key: &str, input: Value) -> Item {
         payload: None,
     };
     Item {
+        install_id: 1,
         entity: "book".into(),
         key: key.into(),
         stamp: Stamp::new(Epoch(7), n),

@@ -229,6 +229,7 @@ fn source(store: usize, shard: u16, workflows: &[Shape]) -> SourcePlan {
     let name = ["shop", "depot"][store];
     SourcePlan {
         name: format!("{name}{shard}").into(),
+        install_id: store as u128,
         port: store,
         lease: format!("shard/{name}/{shard}").into(),
         shard,

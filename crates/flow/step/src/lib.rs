@@ -19,6 +19,8 @@ pub struct Batch {
 
 #[derive(Clone, Debug)]
 pub struct Item {
+    /// The installation of the source that the event comes from: each install draws another id.
+    pub install_id: u128,
     pub entity: Name,
     pub key: Key,
     /// The stamp that every write of the step carries; fenced targets compare it.
@@ -43,16 +45,20 @@ pub struct Context {
 }
 
 impl Item {
-    /// Returns a key that is the same for all attempts and owners (RL-23), for targets that cannot compare stamps.
+    /// Returns a key that is the same for all attempts and owners (RL-23), for targets that cannot compare stamps. An
+    /// outbox numbers its events from 1 after each install, and again from the backup's last number after a restore, so
+    /// an event is named by its installation and the time when its row was written, too.
     pub fn idempotency_key(&self, batch: &Batch) -> String {
         let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
         for part in [&*batch.workflow, &*batch.step, &*self.event.tenant, &*self.entity, &*self.key] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
-        for number in [u64::from(self.phase), u64::from(self.index), self.event.id.cast_unsigned()] {
+        let Event { id, created_ms, .. } = &*self.event;
+        for number in [u64::from(self.phase), u64::from(self.index), id.cast_unsigned(), created_ms.cast_unsigned()] {
             hasher.update(&number.to_le_bytes());
         }
+        hasher.update(&self.install_id.to_le_bytes());
         format!("{:032x}", hasher.digest128())
     }
 }
@@ -72,3 +78,6 @@ pub trait Step: Send + Sync {
     /// Returns one outcome per item, in the items' order.
     fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,11 @@ use honeyflow_hive::member::traits::shard_lease;
 use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Graph, Problem, Role, compile};
 
-use crate::{codes, config::Config, registry};
+use crate::{
+    codes,
+    config::Config,
+    registry::{self, Installation},
+};
 
 /// Compiles the workflows of the configuration, without version numbers.
 pub fn graphs(config: &Config) -> Result<Vec<Arc<Graph>>, Failure> {
@@ -35,14 +39,14 @@ pub fn unsound(problems: &[Problem]) -> Failure {
     Failure::fatal(codes::BAD_WORKFLOW, text.join("; "))
 }
 
-/// Builds the plan. `versions` and `shards` have one entry per source: the meaning of the version numbers in its store,
-/// and its number of shards.
+/// Builds the plan. `versions` and `installed` have one entry per source: the meaning of the version numbers in its
+/// store, and its installation.
 pub fn plan(
     config: &Config,
     current: &[Arc<Graph>],
     older: &[Arc<Graph>],
     versions: Vec<Vec<Version>>,
-    shards: &[u16],
+    installed: &[Installation],
 ) -> Plan {
     let mut kinds: Vec<Name> = vec!["expression".into()];
     let mut targets: Vec<Name> = Vec::new();
@@ -71,9 +75,10 @@ pub fn plan(
         })
         .collect();
     let mut sources = Vec::new();
-    for (port, ((source, versions), count)) in config.sources.iter().zip(versions).zip(shards).enumerate() {
+    for (port, ((source, versions), installed)) in config.sources.iter().zip(versions).zip(installed).enumerate() {
         let first = SourcePlan {
             name: source.name.clone(),
+            install_id: installed.install_id.as_u128(),
             port,
             lease: "".into(),
             shard: 0,
@@ -82,7 +87,7 @@ pub fn plan(
             leads: leads(config, &source.name),
             versions,
         };
-        sources.extend((0..*count).map(|shard| SourcePlan {
+        sources.extend((0..installed.shards).map(|shard| SourcePlan {
             lease: shard_lease(&source.name, u32::from(shard)),
             shard,
             ..first.clone()

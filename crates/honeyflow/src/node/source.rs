@@ -66,14 +66,15 @@ impl OpenSource {
     }
 }
 
-/// The number of shards of each source, as it was installed.
+/// Returns the installation of each source.
 ///
 /// # Errors
 /// If the configuration has another number: rows would be read twice or never.
-pub async fn shards(config: &Config, sources: &[OpenSource]) -> Result<Vec<u16>, Failure> {
-    let mut counts = Vec::new();
+pub async fn installations(config: &Config, sources: &[OpenSource]) -> Result<Vec<Installation>, Failure> {
+    let mut installations = Vec::new();
     for (source, configured) in sources.iter().zip(&config.sources) {
-        let Installation { shards, .. } = source.installed().await?;
+        let installed = source.installed().await?;
+        let shards = installed.shards;
         if configured.shards_written && configured.shards != shards {
             let (name, wanted) = (&source.name, configured.shards);
             let message = format!(
@@ -82,7 +83,7 @@ pub async fn shards(config: &Config, sources: &[OpenSource]) -> Result<Vec<u16>,
             );
             return Err(Failure::fatal(codes::SHARD_COUNT, message));
         }
-        counts.push(shards);
+        installations.push(installed);
     }
-    Ok(counts)
+    Ok(installations)
 }

@@ -14,16 +14,16 @@ use crate::shop::Shop;
 
 /// One call that the server received.
 #[derive(Clone, Debug)]
-struct Call {
-    path: String,
-    idempotency_key: String,
-    answered: u16,
+pub struct Call {
+    pub path: String,
+    pub idempotency_key: String,
+    pub answered: u16,
 }
 
 #[derive(Default)]
 pub struct Scripted {
     calls: Mutex<Vec<Call>>,
-    down: AtomicBool,
+    pub down: AtomicBool,
 }
 
 impl Scripted {
@@ -79,7 +79,7 @@ impl Scripted {
         .ok()
     }
 
-    fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<Call> {
         self.calls.lock().expect("calls").clone()
     }
 }

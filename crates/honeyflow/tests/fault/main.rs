@@ -8,6 +8,7 @@ mod event_endpoint;
 mod generation;
 mod http;
 mod http_call;
+mod idempotency;
 mod namespace;
 mod node;
 mod payload;

@@ -310,6 +310,7 @@ impl Core {
         let input = self.step_input(run, step, ready.index);
         let context = self.context_of(run, step, ready.index);
         let (entity, attempt) = (run.entity.clone(), run.attempt + 1);
+        let install_id = self.plan.sources[run.source as usize].install_id;
         let key = self.keys.get(run.key).key.clone();
         let run = self.runs.get_mut(ready.run).expect("looked up by the caller");
         run.stamp = stamp;
@@ -318,7 +319,7 @@ impl Core {
             true => honeyflow_event::Stamp::new(stamp.epoch(), honeyflow_event::Stamp::SEQUENCE_MAX),
             false => stamp,
         };
-        Item { entity, key, stamp, event, input, context, phase: 0, index: ready.index, attempt }
+        Item { install_id, entity, key, stamp, event, input, context, phase: 0, index: ready.index, attempt }
     }
 
     /// Returns the values that the step's own expressions name; in most steps there are none.

@@ -30,6 +30,8 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct SourcePlan {
     pub name: Name,
+    /// The id of the installation in its store.
+    pub install_id: u128,
     /// The index of the shell's port to its store; the shards of one source share it.
     pub port: usize,
     pub lease: Name,

@@ -14,6 +14,7 @@ mod expressions;
 mod fairness;
 mod for_each;
 mod handover;
+mod idempotency;
 mod journal;
 mod limit;
 mod merge;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use honeyflow_engine::core::{
     BatchId, Core, Effect, Input, WriteId,
     input::Work,
-    plan::{Limits, Plan, SourceId},
+    plan::{Limits, Plan, SourceId, SourcePlan},
 };
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{Member, NodeId, Term, contract::HeldLease, member};
@@ -33,8 +33,13 @@ impl Shards {
         let first = plan.sources.remove(0);
         for shard in 0..count {
             let lease = format!("shard/shop/{shard}").into();
-            plan.sources.push(honeyflow_engine::core::plan::SourcePlan { shard, lease, ..first.clone() });
+            plan.sources.push(SourcePlan { shard, lease, ..first.clone() });
         }
+        Shards::with_plan(plan)
+    }
+
+    fn with_plan(plan: Plan) -> Shards {
+        let count = u16::try_from(plan.sources.len()).unwrap();
         let plan = Arc::new(plan);
         let mut shards = Shards {
             core: Core::new(plan.clone(), 7),
@@ -135,6 +140,25 @@ fn hv_58_each_shard_acknowledges_under_its_own_lease() {
     leases.sort_unstable();
     assert_eq!(leases, [shards.lease(0), shards.lease(1)]);
     assert_eq!(shards.core.status().open_runs, 0);
+}
+
+/// RL-23: one batch may have items of several sources.
+#[test]
+fn rl_23_each_item_carries_the_install_of_its_own_source() {
+    let mut plan = plan(&plain(), Limits::default());
+    let shop = plan.sources[0].clone();
+    plan.sources.push(SourcePlan { name: "depot".into(), lease: "shard/depot/0".into(), port: 1, ..shop });
+    (plan.sources[0].install_id, plan.sources[1].install_id) = (7, 8);
+    let mut shards = Shards::with_plan(plan);
+    let kinds = u16::try_from(shards.plan.kinds.len()).unwrap();
+    shards.send(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 0)).collect() });
+    shards.rows(0, &[(1, "a")]);
+    shards.rows(1, &[(1, "b")]);
+    shards.send(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 8)).collect() });
+    assert_eq!(shards.given.len(), 1, "one batch");
+    let mut installs: Vec<_> = shards.given[0].1.items.iter().map(|item| (&*item.key, item.install_id)).collect();
+    installs.sort_unstable();
+    assert_eq!(installs, [("a", 7), ("b", 8)]);
 }
 
 /// HV-55: polling stops, the batches in progress end, and only then the shard is left; the other shard continues.

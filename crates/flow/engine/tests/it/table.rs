@@ -122,6 +122,7 @@ pub fn plan(workflows: &[Workflow], limits: Limits) -> Plan {
     let entity = EntityPlan { id: 0, workflows: (0..workflows.len()).collect() };
     let source = SourcePlan {
         name: "shop".into(),
+        install_id: 1,
         lease: LEASE.into(),
         port: 0,
         shard: 0,
