@@ -5,7 +5,9 @@ pub mod problem;
 pub(crate) use honeyflow_engine::codes::STUCK_EXPRESSIONS;
 pub(crate) use honeyflow_hive::codes::{ANOTHER_NODE, BAD_URL, CANNOT_OPEN, NO_RUNTIME, NOT_DURABLE, SHARD_COUNT};
 pub(crate) use honeyflow_runtime::codes::{MISPLACED_REPLY, NO_ANSWER, PANICKED, REFUSED};
-pub(crate) use honeyflow_sink_tantivy::codes::{INDEX_DAMAGED, INDEX_FIELDS_CHANGED, INDEX_MISFIT, INDEX_MISSING};
+pub(crate) use honeyflow_sink_tantivy::codes::{
+    INDEX_DAMAGED, INDEX_FIELDS_CHANGED, INDEX_FOREIGN, INDEX_MISFIT, INDEX_MISSING,
+};
 #[cfg(feature = "postgres")]
 pub(crate) use honeyflow_store::codes::KEY_TYPE;
 pub(crate) use honeyflow_store::codes::{BAD_STATEMENT, STORE_ERROR};
@@ -20,9 +22,6 @@ honeyflow_runtime::codes! {
     BAD_WORKFLOW = "bad-workflow" [Fatal]
         "A workflow, or a stored version of it, is not valid.",
         "Correct the workflow; `honeyflow check` shows the places.";
-    BY_HAND = "by-hand" [Reject]
-        "On a database server `source uninstall` removes nothing itself.",
-        "Stop every node, then execute the statements that `honeyflow source uninstall --print` shows.";
     CANNOT_LISTEN = "cannot-listen" [Fatal]
         "The node cannot listen on its address.",
         "Stop the program that uses the port, or set another address in `listen`.";
@@ -47,6 +46,9 @@ honeyflow_runtime::codes! {
     INDEX_UNKNOWN = "index-unknown" [Retry]
         "The progress of the build of a generation is unknown, so the build is given up.",
         "Nothing: the node begins the build again.";
+    NO_PROGRESS = "no-progress" [Retry]
+        "A reindex ended, because for a long time none of its rows was processed.",
+        "Find out why they wait (`honeyflow status`), then run it again: it continues where it stopped.";
     NO_SIGNALS = "no-signals" [Fatal]
         "The process cannot receive signals from the operating system.",
         "Check the system's limits for the process.";
@@ -69,8 +71,8 @@ honeyflow_runtime::codes! {
         "The node could not join the hive in time.",
         "Check that the hive's database can be reached; the node tries again.";
     NOT_YET_ON_POSTGRESQL = "not-yet-on-postgresql" [Reject]
-        "`honeyflow init` reads SQLite databases only.",
-        "Write `[entity.NAME]` by hand.";
+        "`honeyflow init` does not read PostgreSQL yet.",
+        "Write `[source.NAME]`, `[entity.NAME]` and `[workflow.NAME]` by hand.";
     ODD_ANSWER = "odd-answer" [Retry]
         "The running node sent an answer that is not JSON.",
         "Check that the address in the data folder is that of a node, and that its version fits the command's.";

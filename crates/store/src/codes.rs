@@ -33,6 +33,9 @@ honeyflow_runtime::codes! {
     NOT_A_NUMBER = "not-a-number" [Reject]
         "A row holds NaN or infinity, which JSON cannot represent.",
         "Correct the value in the row, or convert it in the statement.";
+    OUTBOX_NOT_EMPTY = "outbox-not-empty" [Reject]
+        "Events are left in the outbox, so the source is not uninstalled.",
+        "Let a node finish them, or uninstall with `--force` and lose them.";
     STORE_ERROR = "store-error" [Retry]
         "The database answered with an error that has no code of its own.",
         "Read the message: it contains the text of the database.";

@@ -107,10 +107,32 @@ fn index_prefix(sink: &str) -> Result<String, Fault> {
     }
 }
 
+/// A database server whose schema this build cannot read.
+struct UnreadServer {
+    name: &'static str,
+    help: &'static str,
+}
+
+fn server(address: &str) -> Option<UnreadServer> {
+    match address.split_once(':')?.0 {
+        "postgres" | "postgresql" => Some(UnreadServer { name: "PostgreSQL", help: registry::POSTGRESQL_BY_HAND }),
+        "mysql" | "mariadb" => Some(UnreadServer {
+            name: "MySQL and MariaDB",
+            help: "they can hold only a hive so far ([hive] url), not the rows of a source; \
+                   see docs/guide/several-nodes.md",
+        }),
+        _ => None,
+    }
+}
+
 fn source_url(written: &str) -> Result<Url, Fault> {
     if secret::has_password(written) {
         let help = "other users can see a password on the command line: export DATABASE_URL=…, then honeyflow init env:DATABASE_URL";
         return Err(Fault::usage("the address contains a password", help));
+    }
+    if let Some(server) = server(written) {
+        let message = format!("`honeyflow init` does not read {} yet", server.name);
+        return Err(Fault::usage(message, server.help));
     }
     if !["sqlite:", "env:", "file:"].iter().any(|scheme| written.starts_with(scheme)) {
         let help = match Path::new(written).exists() {

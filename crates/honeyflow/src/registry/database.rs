@@ -159,6 +159,40 @@ impl Database {
         }
     }
 
+    /// Migrates the tables of an older version to this one; changes nothing otherwise.
+    pub async fn migrate(&self) -> Result<(), Failure> {
+        match &self.kind {
+            Kind::Sqlite(database) => database.migrate(false).await,
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(database) => database.store.migrate().await.map(drop),
+        }
+    }
+
+    /// Puts back the triggers that `drift` reports. The comparison of what they may have missed is owed first.
+    pub async fn put_triggers_back(
+        &self,
+        source: &str,
+        drift: &DriftReport,
+        wanted: Vec<CaptureTable>,
+    ) -> Result<(), Failure> {
+        if drift.drifts.is_empty() {
+            return Ok(());
+        }
+        let tables = drift.tables();
+        match tables.is_empty() {
+            true => tracing::info!(source, "installing the triggers of this version and configuration"),
+            false => {
+                tracing::warn!(
+                    source,
+                    ?tables,
+                    "a migration has dropped or changed triggers of Honeyflow: installing them again"
+                );
+            }
+        }
+        self.owe_comparison(tables).await?;
+        self.reinstall(wanted).await
+    }
+
     /// Restores the triggers that are missing or changed.
     pub async fn reinstall(&self, wanted: Vec<CaptureTable>) -> Result<(), Failure> {
         match &self.kind {
@@ -218,11 +252,7 @@ impl Database {
         match &self.kind {
             Kind::Sqlite(database) => database.uninstall(force).await,
             #[cfg(feature = "postgres")]
-            Kind::Postgres(_) => Err(Failure::reject(
-                codes::BY_HAND,
-                "on a server, remove the tables by hand after stopping every node: `honeyflow source uninstall \
-                 --print` shows the statements",
-            )),
+            Kind::Postgres(database) => database.store.uninstall(force).await,
         }
     }
 
@@ -305,7 +335,7 @@ impl Database {
             #[cfg(feature = "postgres")]
             Kind::Postgres(_) => Err(Failure::reject(
                 codes::NOT_YET_ON_POSTGRESQL,
-                "init reads SQLite only; write [entity.NAME] by hand",
+                format!("`honeyflow init` does not read PostgreSQL yet; {}", super::POSTGRESQL_BY_HAND),
             )),
         }
     }

@@ -58,7 +58,10 @@ fn a_database_that_cannot_be_read_is_reported() {
         ("sqlite:empty.db", 2, "no tables"),
         ("sqlite:", 1, "contains no file"),
         ("shop.db", 2, "did you mean sqlite:shop.db?"),
-        ("mysql://db/shop", 2, "not the address"),
+        ("mysql://db/shop", 2, "does not read MySQL and MariaDB yet"),
+        ("postgres://db/shop", 2, "does not read PostgreSQL yet"),
+        ("postgres://db/shop", 2, "[entity.NAME] with key and document"),
+        ("oracle://db/shop", 2, "is not the address of a database"),
         ("env:HONEYFLOW_NOT_SET", 1, "HONEYFLOW_NOT_SET is not set"),
     ] {
         let ran = folder.run(&["init", address, "--out", "other.toml"]);

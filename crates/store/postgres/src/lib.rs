@@ -29,6 +29,7 @@ mod session;
 mod signal;
 mod table;
 mod tidy;
+mod uninstall;
 mod unfenced_writer;
 mod value;
 mod write;
@@ -168,22 +169,23 @@ impl PostgresStore {
         counted.unwrap_or(Ok(0)).map_err(failed)
     }
 
-    /// Returns the statements that drop Honeyflow's own tables.
+    /// Returns the statements that remove everything that Honeyflow created.
     pub async fn uninstall_plan(&self) -> Result<String, Failure> {
-        const OURS: &str = "select format('DROP TABLE %I;', c.relname) from pg_class c
-             where c.relkind in ('r', 'p') and pg_table_is_visible(c.oid)
-               and (c.relname like 'honeyflow\\_%' or c.relname like 'hive\\_%') order by 1";
         let failed = |error: Error| outcome::failure(&error, "read the catalogue");
         let mut reader = self.lanes.readers.take().await?.map_err(failed)?;
-        let result =
-            with_timeout(self.lanes.options.timeout, session::run(&mut reader.connection, OURS.to_owned())).await;
+        let result = with_timeout(self.lanes.options.timeout, uninstall::plan(&mut reader.connection)).await;
         self.lanes.readers.give_back(reader, &result).await;
-        let mut lines = String::new();
-        for row in result.map_err(failed)?.iter().flatten() {
-            lines.push_str(row::text(row, 0).map_err(failed)?.unwrap_or_default());
-            lines.push('\n');
-        }
-        Ok(lines)
+        result.map_err(failed)
+    }
+
+    /// Removes everything that Honeyflow created. Refuses while a node is running, and, without `force`, while events
+    /// are left.
+    pub async fn uninstall(&self, force: bool) -> Result<(), Failure> {
+        let failed = |error: Error| outcome::failure(&error, "uninstall the source");
+        let mut reader = self.lanes.readers.take().await?.map_err(failed)?;
+        let result = with_timeout(ADMIN_TIMEOUT, uninstall::uninstall(&mut reader.connection, force)).await;
+        self.lanes.readers.give_back(reader, &result).await;
+        result.map_err(failed)?.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
     /// Removes expired rows now. The store also does this by itself every minute.

@@ -7,7 +7,7 @@ pub(crate) use honeyflow_hive::codes::{
 pub(crate) use honeyflow_runtime::codes::{BAD_KEY, OUTPUT_TOO_LARGE};
 pub(crate) use honeyflow_store::codes::{
     BAD_JSON, BAD_PARAMETERS, BAD_STATEMENT, CONSTRAINT, KEY_TYPE, MISSING_COLUMN, NO_KEY_COLUMN, NOT_A_NUMBER,
-    STORE_ERROR, STORE_STOPPED, TWO_ROWS, TWO_STATEMENTS, UNREADABLE_PAYLOAD,
+    OUTBOX_NOT_EMPTY, STORE_ERROR, STORE_STOPPED, TWO_ROWS, TWO_STATEMENTS, UNREADABLE_PAYLOAD,
 };
 
 honeyflow_runtime::codes! {
@@ -29,9 +29,6 @@ honeyflow_runtime::codes! {
     NOT_CAPTURABLE = "not-capturable" [Fatal]
         "The changes of a view, or of a table without rowid and without a named key, cannot be captured.",
         "Name the tables that the view reads as edges, or name the table's key.";
-    OUTBOX_NOT_EMPTY = "outbox-not-empty" [Reject]
-        "Events are left in the outbox, so the source is not uninstalled.",
-        "Let a node finish them, or uninstall with `--force` and lose them.";
     ROLLED_BACK = "rolled-back" [Retry]
         "The database rolled back a whole transaction, for example because the disk is full.",
         "Nothing: the writes are tried again; the log shows the error before it.";
