@@ -135,7 +135,6 @@ pub(crate) fn restore(
         if instances.verdict().is_some() {
             state.store_output(step, collect_outputs(&outputs));
             finished.push((step, End::Succeeded));
-            continue;
         }
         state.extra(step, 0).evaluated = true;
         state.extras.get_or_insert_default().instances.push(ForEachState { step, instances, inputs, items, outputs });

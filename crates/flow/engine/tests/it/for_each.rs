@@ -152,6 +152,32 @@ fn rl_10_a_run_that_begins_again_keeps_its_list() {
     assert_eq!(instances(&work), [(1, json!(20))], "the stored list, without the finished instance");
 }
 
+/// WF-80, RL-10: an earlier owner has finished the list, and the run of its successor begins again under a higher epoch.
+#[test]
+fn wf_80_a_restored_list_stays_finished_when_the_run_begins_again() {
+    let sunk = Workflow::new("sunk")
+        .on("shop", "book")
+        .step("load", step("load"))
+        .step("each", step("call").needs(["load"]).set("for-each", ".list"))
+        .step("index", step("index").needs(["load", "each"]));
+    let mut table = Table::new(&[sunk]);
+    table.rows(&[(1, "a")]);
+    load(&mut table, &json!([10]));
+    let mut kept = checkpoints(&table.commit_all());
+    table.done("each");
+    kept.extend(checkpoints(&table.commit_all()));
+    table.next_owner(RecoveredState { checkpoints: kept, ..RecoveredState::default() });
+    table.rows(&[(1, "a")]);
+    load(&mut table, &json!([70]));
+    let (batch, work) = table.next();
+    assert_eq!(&*work.step, "index");
+    let stored = honeyflow_event::Stamp::new(honeyflow_event::Epoch(1 << 40), 7);
+    table.answer(batch, 1, &Outcome::Stale { stored });
+    table.mint();
+    load(&mut table, &json!([70]));
+    assert_eq!(&*table.next().1.step, "index", "the finished instance is not executed again");
+}
+
 /// WF-8
 #[test]
 fn wf_8_a_list_above_the_limit_or_no_list_fails_the_step() {
