@@ -65,7 +65,7 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
     memory.preload((0..events).map(event).collect());
     let store = Arc::new(TimedStore { memory, ended_at: OnceLock::new() });
     let source =
-        Arc::new(TimedSource { source: OutboxSource::new(store.clone(), &[entity()]), begun_at: OnceLock::new() });
+        Arc::new(TimedSource { source: OutboxSource::new(store.clone(), &[entity()], &[]), begun_at: OnceLock::new() });
     let plan = Arc::new(plan(Arc::new(chain(steps)?)));
     let member = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("bench").source(SOURCE) };
     let hive = Hive::start(hive, member)?;
@@ -134,6 +134,7 @@ fn entity() -> Entity {
         table: ENTITY.to_owned(),
         key: vec![KeyColumn { name: "id".to_owned(), kind: KeyType::Integer }],
         columns: Columns::All,
+        reported: Vec::new(),
         edges: Vec::new(),
         priority: PRIORITY_DEFAULT,
     }
@@ -172,7 +173,7 @@ fn plan(graph: Arc<Graph>) -> Plan {
         targets: vec![0; graph.steps.len()],
         graph,
     };
-    let entities = [(ENTITY.into(), EntityPlan { id: 0, workflows: vec![0] })].into_iter().collect();
+    let entities = [(ENTITY.into(), EntityPlan { id: 0, key: Vec::new(), workflows: vec![0] })].into_iter().collect();
     let source = SourcePlan {
         name: SOURCE.into(),
         install_id: 0,

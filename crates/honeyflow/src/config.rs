@@ -6,10 +6,12 @@
 
 pub mod cassandra;
 mod cross;
+pub mod existing;
 mod fields;
 mod hive;
 pub mod keys;
 pub mod limit;
+mod on;
 pub mod problems;
 mod read;
 pub mod reference;
@@ -50,6 +52,7 @@ pub struct Config {
     pub hive: HiveConfig,
     pub sources: Vec<SourceConfig>,
     pub entities: Vec<EntityConfig>,
+    pub messages: Vec<MessageConfig>,
     pub sinks: Vec<SinkConfig>,
     pub clusters: Vec<CassandraConfig>,
     pub workflows: Vec<Definition>,
@@ -99,12 +102,21 @@ pub struct EntityConfig {
     pub table: String,
     pub key: Vec<String>,
     pub columns: Columns,
+    /// Columns that a workflow names in its `on`: triggers report which of them an update changed.
+    pub reported: Vec<String>,
     pub json: Vec<String>,
     /// SQL with `$keys`, as written.
     pub document: String,
     pub priority: Priority,
     pub untracked: Vec<String>,
     pub edges: Vec<EdgeConfig>,
+}
+
+/// An entity of `kind = "message"`: it has events, but neither rows nor documents.
+#[derive(Clone, Debug)]
+pub struct MessageConfig {
+    pub name: Name,
+    pub source: Name,
 }
 
 #[derive(Clone, Debug)]
@@ -181,6 +193,17 @@ impl Config {
 
     pub fn entities_of(&self, source: &str) -> impl Iterator<Item = &EntityConfig> {
         self.entities.iter().filter(move |entity| &*entity.source == source)
+    }
+
+    /// The entities of a source that have messages only.
+    pub fn messages_of(&self, source: &str) -> impl Iterator<Item = &Name> {
+        self.messages.iter().filter(move |message| &*message.source == source).map(|message| &message.name)
+    }
+
+    /// The names of all entities, of either kind.
+    pub fn entity_names(&self) -> impl Iterator<Item = &str> {
+        let messages = self.messages.iter().map(|message| &*message.name);
+        self.entities.iter().map(|entity| &*entity.name).chain(messages)
     }
 
     /// The entities whose documents a sink holds.

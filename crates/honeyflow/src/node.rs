@@ -6,14 +6,18 @@ pub mod command_node;
 pub mod data;
 pub mod delete_guard;
 mod exclusivity;
+pub mod fill;
 pub mod generation;
 pub mod hive;
 pub mod limit;
 pub mod operator_request;
+mod patience;
 pub mod plan;
 pub mod pool;
+pub mod preflight;
 pub mod rebuild;
 pub mod reindex;
+pub mod secrets;
 pub mod shape;
 pub mod source;
 pub mod steps;
@@ -39,7 +43,6 @@ use honeyflow_runtime::{
     time::BootClock,
 };
 use honeyflow_sink::Sink;
-use honeyflow_source_outbox::OutboxSource;
 use honeyflow_store::Store;
 use honeyflow_workflow::Graph;
 use tokio::task::JoinHandle;
@@ -107,7 +110,7 @@ impl Node {
         let older = versions::older(&numbered, &graphs, &registry::kinds(), build);
         steps.extend(older.steps);
         let installed = source::installations(config, &sources).await?;
-        let plan = Arc::new(plan::plan(config, &graphs, &older.graphs, older.versions, &installed));
+        let plan = Arc::new(plan::plan(config, &graphs, &older.graphs, older.versions, &sources, &installed));
         let name = config.node.name.clone().unwrap_or_else(host_name);
         // Join last: from here on other nodes rely on this one.
         let identity = hive::Identity { name: &name, incarnation, address: options.address.map(|at| at.to_string()) };
@@ -117,7 +120,7 @@ impl Node {
         for (source, installed) in sources.iter().zip(&installed) {
             let store: Arc<dyn Store> = source.database.store.clone();
             ports.push(SourcePort {
-                source: Arc::new(OutboxSource::new(store.clone(), &source.entities()).sharded(installed.shards)),
+                source: Arc::new(source.outbox(installed.shards)),
                 store,
                 hive: hives.hive_of(&source.name).clone(),
             });
@@ -227,7 +230,7 @@ async fn open_sinks(
     let wrapped = |sink: Arc<dyn Sink>| options.wrap_sink.as_ref().map_or(sink.clone(), |wrap| wrap(sink));
     for sink in &config.sinks {
         if let Some(table) = &sink.table {
-            let opened = pools.open_table(config, sink, table, sources).await?;
+            let opened = pools.open_table(config, sink, table, sources.iter()).await?;
             sinks.push((sink.name.clone(), wrapped(Arc::new(opened))));
             continue;
         }

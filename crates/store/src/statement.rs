@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Document, Key};
+use honeyflow_event::{Document, Key, key};
 use honeyflow_runtime::Failure;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +33,54 @@ pub enum KeyType {
     Text,
     /// Bytes; the key text contains them as lower-case hex.
     Blob,
+}
+
+impl KeyType {
+    /// Whether a row can have this text as the part of its key.
+    pub fn can_be(self, text: &str) -> bool {
+        match self {
+            KeyType::Integer => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
+            KeyType::Text => true,
+            KeyType::Blob => text.len() % 2 == 0 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+        }
+    }
+}
+
+/// Returns why no row can have this key; none if one can.
+pub fn impossible_key(parts: &[KeyType], key: &str) -> Option<String> {
+    let Some(texts) = key::split(key, parts.len()) else {
+        return Some(format!("its key has {} parts, joined by `|`", parts.len()));
+    };
+    let (text, part) = texts.iter().zip(parts).find(|(text, part)| !part.can_be(text))?;
+    let wanted = if *part == KeyType::Blob { "lower-case hex" } else { "integer as the database writes it" };
+    Some(format!("`{text}` is no {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ob_3_a_key_that_no_row_can_have_is_told_from_others() {
+        use KeyType::{Blob, Integer, Text};
+        for (parts, key) in
+            [(&[Integer][..], "-7"), (&[Text], "a|b"), (&[Blob], "00ff"), (&[Integer, Text], r"1|a\|b"), (&[Text], "")]
+        {
+            assert_eq!(impossible_key(parts, key), None, "{parts:?} {key}");
+        }
+        for (parts, key) in [
+            (&[Integer][..], "1|2"),
+            (&[Integer], "042"),
+            (&[Integer], "9223372036854775808"),
+            (&[Blob], "0F"),
+            (&[Blob], "0"),
+            (&[Integer, Integer], "1"),
+            (&[Integer, Integer], "1|2|3"),
+            (&[Integer, Integer], "1|x"),
+        ] {
+            assert!(impossible_key(parts, key).is_some(), "{parts:?} {key}");
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -65,12 +65,22 @@ impl CompiledOn {
         if self.change.is_unknown() {
             return true;
         }
-        let is_update_only = !change.intersects(self.change.without(Changes::UPDATE));
-        if is_update_only && change.intersects(self.change) && !self.columns.is_empty() {
+        if self.depends_on_columns(change) {
             let named = |column: &String| self.columns.iter().any(|named| named.eq_ignore_ascii_case(column));
             return columns.is_some_and(|text| column_names(text).iter().any(named));
         }
         change.intersects(self.change)
+    }
+
+    /// Whether the row does not say what this asks for.
+    pub fn lacks_facts(&self, change: Changes, columns: Option<&str>) -> bool {
+        let lacks_columns = columns.is_none() && self.depends_on_columns(change);
+        !self.change.is_unknown() && (change.is_unknown() || lacks_columns)
+    }
+
+    fn depends_on_columns(&self, change: Changes) -> bool {
+        let is_update_only = !change.intersects(self.change.without(Changes::UPDATE));
+        is_update_only && change.intersects(self.change) && !self.columns.is_empty()
     }
 }
 

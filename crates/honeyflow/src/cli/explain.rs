@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use honeyflow_event::{Event, Key, document};
+use honeyflow_event::{Event, Key, Kind, Name, document, view::column_names};
 use honeyflow_runtime::Failure;
 use honeyflow_sink::Stat;
 use honeyflow_store::{
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{Context, Fault, Outcome, block_on, no_such, node_client, open, output::age, unexpected, wait_reason};
 use crate::{
     codes,
-    config::{Config, EntityConfig},
+    config::{Config, EntityConfig, SinkConfig},
     escape,
     failures::{self, Entry},
     registry::{self, Database, bind},
@@ -42,8 +42,24 @@ pub struct Arguments {
 const ROWS_MAX: u32 = 20;
 const LOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// The entity to explain.
+struct Subject<'a> {
+    name: &'a str,
+    source: &'a str,
+    /// None: it has messages only.
+    rows: Option<&'a EntityConfig>,
+}
+
+fn subject<'a>(config: &'a Config, name: &str) -> Option<Subject<'a>> {
+    let rows =
+        config.entity(name).map(|entity| Subject { name: &entity.name, source: &entity.source, rows: Some(entity) });
+    let messages = || config.messages.iter().find(|message| *message.name == *name);
+    rows.or_else(|| messages().map(|message| Subject { name: &message.name, source: &message.source, rows: None }))
+}
+
 struct Story {
-    row: Result<Option<Arc<Value>>, Failure>,
+    /// None: the entity has messages only.
+    row: Option<Result<Option<Arc<Value>>, Failure>>,
     events: Vec<Event>,
     failures: Vec<StoredFailure>,
     parked: Vec<ParkedRow>,
@@ -81,8 +97,7 @@ fn explain_code(code: &str, context: &Context) -> Result<Outcome, Fault> {
 
 fn explain_key(entity: &str, key: &str, context: &Context) -> Result<Outcome, Fault> {
     let config = context.config()?;
-    let names = || config.entities.iter().map(|entity| &*entity.name);
-    let entity = config.entity(entity).ok_or_else(|| no_such("entity", entity, names()))?;
+    let entity = &subject(&config, entity).ok_or_else(|| no_such("entity", entity, config.entity_names()))?;
     let key: Key = key.into();
     let mut story = block_on(collect(&config, entity, &key))??;
     story.open = open_runs(&config, entity, &key);
@@ -94,29 +109,30 @@ fn explain_key(entity: &str, key: &str, context: &Context) -> Result<Outcome, Fa
     Ok(Outcome::Success)
 }
 
-async fn collect(config: &Config, entity: &EntityConfig, key: &Key) -> Result<Story, Failure> {
-    let Some(source) = config.source(&entity.source) else {
+async fn collect(config: &Config, entity: &Subject<'_>, key: &Key) -> Result<Story, Failure> {
+    let Some(source) = config.source(entity.source) else {
         return Err(Failure::fatal(codes::UNKNOWN_SOURCE, format!("there is no [source.{}]", entity.source)));
     };
     let database = open(config, source).await?;
     // Triggers store the table's name in an event; an application may store the entity's name.
     let mut events = Vec::new();
-    let mut names = vec![entity.name.clone(), entity.table.as_str().into()];
+    let mut names = vec![entity.name];
+    names.extend(entity.rows.map(|rows| rows.table.as_str()));
     names.dedup();
-    for name in names {
+    for name in names.into_iter().map(Name::from) {
         match database.admin(Admin::Events { entity: name, key: key.clone(), limit: ROWS_MAX }).await? {
             AdminReply::Events(found) => events.extend(found),
             other => return Err(unexpected(&other)),
         }
     }
-    let filter = ParkedFilter { entity: Some(entity.name.clone()), key: Some(key.clone()), ..ParkedFilter::default() };
+    let filter = ParkedFilter { entity: Some(entity.name.into()), key: Some(key.clone()), ..ParkedFilter::default() };
     let parked = match database.admin(Admin::Parked { filter, after: 0, limit: ROWS_MAX }).await? {
         AdminReply::Parked(rows) => rows,
         other => return Err(unexpected(&other)),
     };
     let failures = match database.admin(Admin::Failures { limit: 10_000 }).await? {
         AdminReply::Failures(all) => {
-            all.into_iter().filter(|charged| charged.run.entity == entity.name && charged.run.key == *key).collect()
+            all.into_iter().filter(|charged| *charged.run.entity == *entity.name && charged.run.key == *key).collect()
         }
         other => return Err(unexpected(&other)),
     };
@@ -124,9 +140,13 @@ async fn collect(config: &Config, entity: &EntityConfig, key: &Key) -> Result<St
         AdminReply::Paused(paused) => paused,
         other => return Err(unexpected(&other)),
     };
-    let row = load(&database, entity, key).await;
+    let row = match entity.rows {
+        Some(rows) => Some(load(&database, rows, key).await),
+        None => None,
+    };
     let mut held = Vec::new();
-    for sink in config.sinks.iter().filter(|sink| config.entities_into(&sink.name).contains(&entity.name)) {
+    let holds = |sink: &&SinkConfig| config.entities_into(&sink.name).iter().any(|name| **name == *entity.name);
+    for sink in config.sinks.iter().filter(holds) {
         let stat = match registry::reading_sink(sink, config)? {
             Some(index) => index.stat(vec![key.clone()]).await?.into_iter().next().flatten(),
             None => None,
@@ -138,7 +158,7 @@ async fn collect(config: &Config, entity: &EntityConfig, key: &Key) -> Result<St
 
 /// Asks the running node for the open runs of the key. Returns an empty list if it does not answer: the stored part
 /// is shown anyway.
-fn open_runs(config: &Config, entity: &EntityConfig, key: &Key) -> Vec<Value> {
+fn open_runs(config: &Config, entity: &Subject<'_>, key: &Key) -> Vec<Value> {
     let path = format!("/v1/runs?limit=100&key={}", node_client::encode(key));
     let answer = node_client::get(config, &path).ok().flatten();
     let runs = answer.and_then(|mut answer| answer["runs"].as_array_mut().map(std::mem::take));
@@ -162,35 +182,53 @@ async fn load(database: &Database, entity: &EntityConfig, key: &Key) -> Result<O
     }
 }
 
-/// Compares the document as it is loaded now with the document that a sink holds.
-fn verdict(row: &Result<Option<Arc<Value>>, Failure>, stat: Option<&Stat>) -> &'static str {
-    match (row, stat) {
-        (Err(_), _) => "cannot be compared",
-        (Ok(None), None) => "absent, as is the row",
-        (Ok(None), Some(_)) => "still there, though the row is gone",
-        (Ok(Some(_)), None) => "absent",
-        // A transform step between load and sink may change the document: then the hashes differ, and nothing is wrong.
-        (Ok(Some(row)), Some(stat)) if document::hash(row) == stat.hash => "equal to the row",
-        (Ok(Some(_)), Some(_)) => "other than the row as loaded",
+/// Returns what the event says about the change.
+fn change_text(event: &Event) -> String {
+    if event.kind != Kind::Row {
+        return String::new();
+    }
+    if event.change.is_unknown() {
+        return ", its change is unknown: a workflow whose `on` names `change` passes over it".to_owned();
+    }
+    let words = event.change.words().collect::<Vec<_>>().join(", ");
+    match event.columns.as_deref().map(column_names) {
+        Some(columns) if !columns.is_empty() => format!(", {words} of {}", columns.join(", ")),
+        _ => format!(", {words}"),
     }
 }
 
-fn as_json(entity: &EntityConfig, key: &Key, story: &Story) -> Value {
+/// Compares the document as it is loaded now with the document that a sink holds.
+fn verdict(row: Option<&Result<Option<Arc<Value>>, Failure>>, stat: Option<&Stat>) -> &'static str {
+    match (row, stat) {
+        (None, Some(_)) => "made from messages, which leave no row to compare with",
+        (None, None) => "absent",
+        (Some(Err(_)), _) => "cannot be compared",
+        (Some(Ok(None)), None) => "absent, as is the row",
+        (Some(Ok(None)), Some(_)) => "still there, though the row is gone",
+        (Some(Ok(Some(_))), None) => "absent",
+        // A transform step between load and sink may change the document: then the hashes differ, and nothing is wrong.
+        (Some(Ok(Some(row))), Some(stat)) if document::hash(row) == stat.hash => "equal to the row",
+        (Some(Ok(Some(_))), Some(_)) => "other than the row as loaded",
+    }
+}
+
+fn as_json(entity: &Subject<'_>, key: &Key, story: &Story) -> Value {
     let events = story.events.iter().map(|event| {
-        json!({ "id": event.id, "kind": event.kind, "priority": event.priority, "workflow": event.workflow.as_deref(), "created_ms": event.created_ms })
+        json!({ "id": event.id, "kind": event.kind, "priority": event.priority, "workflow": event.workflow.as_deref(), "created_ms": event.created_ms,
+                "change": event.change.words().collect::<Vec<_>>(), "columns": event.columns.as_deref().map(column_names) })
     });
     let failures = story.failures.iter().map(|charged| {
         json!({ "workflow": &*charged.run.workflow, "step": &*charged.step, "attempts": charged.attempts,
                 "due_in_ms": u64::try_from(charged.due_in.as_millis()).unwrap_or(u64::MAX), "failure": charged.failure })
     });
     let held = story.held.iter().map(|(sink, stat)| {
-        json!({ "sink": sink, "version": stat.as_ref().map(|stat| stat.stamp), "verdict": verdict(&story.row, stat.as_ref()) })
+        json!({ "sink": sink, "version": stat.as_ref().map(|stat| stat.stamp), "verdict": verdict(story.row.as_ref(), stat.as_ref()) })
     });
     json!({
         "entity": &*entity.name,
         "key": &**key,
-        "document": story.row.as_ref().ok().and_then(|row| row.as_deref().cloned()),
-        "error": story.row.as_ref().err(),
+        "document": story.row.as_ref().and_then(|row| row.as_ref().ok()?.as_deref().cloned()),
+        "error": story.row.as_ref().and_then(|row| row.as_ref().err()),
         "events": events.collect::<Vec<_>>(),
         "failures": failures.collect::<Vec<_>>(),
         "parked": story.parked,
@@ -200,12 +238,13 @@ fn as_json(entity: &EntityConfig, key: &Key, story: &Story) -> Value {
     })
 }
 
-fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
+fn as_text(entity: &Subject<'_>, key: &Key, story: &Story) -> String {
     let mut lines = vec![format!("{} {key}", entity.name)];
     match &story.row {
-        Ok(Some(row)) => lines.push(format!("document  {row}")),
-        Ok(None) => lines.push("document  none: there is no such row, or the statement filters it out".into()),
-        Err(failure) => lines.push(format!("document  {} ({})", failure.message, failure.code)),
+        None => lines.push("document  none: the entity has messages only".into()),
+        Some(Ok(Some(row))) => lines.push(format!("document  {row}")),
+        Some(Ok(None)) => lines.push("document  none: there is no such row, or the statement filters it out".into()),
+        Some(Err(failure)) => lines.push(format!("document  {} ({})", failure.message, failure.code)),
     }
     if story.events.is_empty() {
         lines.push("events    none waiting".into());
@@ -213,7 +252,8 @@ fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
     for event in &story.events {
         let workflow =
             event.workflow.as_deref().map_or_else(String::new, |workflow| format!(", only for workflow {workflow}"));
-        lines.push(format!("event     {} of priority {}{workflow}", event.id, event.priority));
+        let change = change_text(event);
+        lines.push(format!("event     {} of priority {}{change}{workflow}", event.id, event.priority));
     }
     for run in &story.open {
         let text = |name: &str| run[name].as_str().unwrap_or_default();
@@ -248,7 +288,7 @@ fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
     }
     for (sink, stat) in &story.held {
         let version = stat.as_ref().map_or_else(String::new, |stat| format!("version {}, ", stat.stamp));
-        lines.push(format!("sink      {sink}: {version}{}", verdict(&story.row, stat.as_ref())));
+        lines.push(format!("sink      {sink}: {version}{}", verdict(story.row.as_ref(), stat.as_ref())));
     }
     lines.join("\n") + "\n"
 }

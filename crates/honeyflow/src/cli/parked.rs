@@ -73,7 +73,7 @@ impl Filter {
             Some(name) if !names.contains(&name.as_str()) => Err(no_such(noun, name, names.iter().copied())),
             _ => Ok(()),
         };
-        check("entity", &self.entity, config.entities.iter().map(|entity| &*entity.name).collect())?;
+        check("entity", &self.entity, config.entity_names().collect())?;
         check("workflow", &self.workflow, config.workflows.iter().map(|workflow| &*workflow.name).collect())?;
         check("source", &self.source, config.sources.iter().map(|source| &*source.name).collect())?;
         let wanted = |source: &&SourceConfig| self.source.as_deref().is_none_or(|name| name == &*source.name);

@@ -3,7 +3,7 @@
 use honeyflow_workflow::problem::Severity;
 
 pub(crate) use honeyflow_workflow::codes::problem::{
-    BAD_NAME, BAD_VALUE, MISSING_KEY, SECRET_INLINE, UNKNOWN_COLUMN, UNKNOWN_KEY, UNKNOWN_TABLE, WRONG_TYPE,
+    BAD_CHANGE, BAD_NAME, BAD_VALUE, MISSING_KEY, SECRET_INLINE, UNKNOWN_COLUMN, UNKNOWN_KEY, UNKNOWN_TABLE, WRONG_TYPE,
 };
 
 honeyflow_runtime::codes! {
@@ -38,6 +38,9 @@ honeyflow_runtime::codes! {
     BAD_URL = "bad-url" [Severity::Error]
         "The address cannot be used.",
         "Write for example `sqlite:shop.db`, `tantivy:books` or `env:DATABASE_URL`.";
+    CHANGE_UNKNOWN = "change-unknown" [Severity::Warning]
+        "A workflow asks for certain changes, but no triggers write the events of the source.",
+        "Let the application write `change` into each row of the outbox.";
     DUPLICATE = "duplicate" [Severity::Error]
         "A list contains a text twice.",
         "Remove one of them.";
@@ -47,6 +50,12 @@ honeyflow_runtime::codes! {
     EXACT_LIMIT = "exact-limit" [Severity::Warning]
         "The burst of a limit is too small for batches of permits, so every decision asks the store.",
         "Set `mode = \"exact\"` if this is intended, or allow a larger burst.";
+    EXISTING_BESIDE_SINK = "existing-beside-sink" [Severity::Error]
+        "`existing = false` stands in a workflow with a sink, which always handles the rows that exist already.",
+        "Remove `existing`, or move the sink into a workflow of its own.";
+    EXISTING_UNSAID = "existing-unsaid" [Severity::Error]
+        "A workflow with a sink also calls, emits or waits, and its `on` does not say whether existing rows may do so.",
+        "Add `existing = true` to its `on`, or move these steps into a workflow without a sink.";
     FAILED = "failed" [Severity::Error]
         "A database refused what the configuration needs, with a code that this version does not know.",
         "Read the message.";
@@ -54,7 +63,7 @@ honeyflow_runtime::codes! {
         "Other users of the machine can read or change a file or folder of Honeyflow.",
         "Run the `chmod` that the hint shows.";
     MISPLACED_KEY = "misplaced-key" [Severity::Error]
-        "The key belongs to another kind of sink, or cannot be used with `compiled`.",
+        "The key belongs to another kind of sink or entity, or cannot be used with `compiled`.",
         "Remove the key.";
     MISSING_NAME = "missing-name" [Severity::Error]
         "A section has no name.",
@@ -65,6 +74,9 @@ honeyflow_runtime::codes! {
     NO_KEYS = "no-keys" [Severity::Error]
         "The statement does not contain `$keys`, so it would read the whole table for every batch.",
         "Write for example `… where id in $keys`.";
+    NO_ROWS = "no-rows" [Severity::Error]
+        "A step loads rows of an entity that has messages only.",
+        "Use `$event.payload` instead of a load.";
     NO_TABLE_KEY = "no-table-key" [Severity::Error]
         "The table of an edge has no primary key, so `$keys` cannot identify its rows.",
         "Use `key` with columns that contain the entity's key.";
@@ -86,6 +98,9 @@ honeyflow_runtime::codes! {
     SAME_TARGET = "same-target" [Severity::Error]
         "Documents of two entities, steps or sinks would overwrite each other in one index or table.",
         "Use a sink, with its own index or table, for each entity.";
+    SKIPPED_ON_DELETE = "skipped-on-delete" [Severity::Warning]
+        "A workflow starts with deletes only, and a step of it is skipped if the row is gone.",
+        "Add `on-missing = \"run\"` to the step.";
     SLOW_PLAN = "slow-plan" [Severity::Warning]
         "For every batch the database reads a whole table, or finds rows by fewer columns than the key has.",
         "Compare every column of the key with `$keys`, and make sure that an index begins with these columns.";
@@ -122,6 +137,9 @@ honeyflow_runtime::codes! {
     UNREADABLE = "unreadable" [Severity::Error]
         "The configuration file cannot be read.",
         "Check its path and rights, or make one with `honeyflow init`.";
+    UNRESOLVED = "unresolved" [Severity::Warning, Severity::Error]
+        "A reference to a secret cannot be read here.",
+        "Set the environment variable, or make the file readable for this user only.";
     UNUSED = "unused" [Severity::Warning]
         "Nothing uses this section.",
         "Use it or remove it.";

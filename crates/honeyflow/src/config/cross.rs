@@ -6,12 +6,13 @@
 use honeyflow_event::Name;
 use honeyflow_workflow::{Definition, Exclusion, Problem, Severity, problem::nearest};
 
-use super::{EntityConfig, SinkConfig, awaited_names, sinks_of, tree::Node};
+use super::{EntityConfig, MessageConfig, SinkConfig, awaited_names, on, sinks_of, tree::Node};
 use crate::codes;
 
 pub fn check(
     tree: &Node,
     entities: &[EntityConfig],
+    messages: &[MessageConfig],
     sinks: &[SinkConfig],
     workflows: &[Definition],
     problems: &mut Vec<Problem>,
@@ -26,7 +27,7 @@ pub fn check(
         exists(tree, "limit", limit, "node.limit".to_owned(), problems);
     }
     for (name, node) in tables(tree, "workflow") {
-        check_workflow(tree, name, node, entities, problems);
+        check_workflow(tree, name, node, entities, messages, problems);
     }
     check_entity_names(entities, problems);
     check_same_target(workflows, problems);
@@ -38,7 +39,8 @@ pub fn check(
         }
     }
     check_writers(sinks, workflows, problems);
-    warn_of_unused(tree, entities, workflows, problems);
+    on::check(messages, workflows, problems);
+    warn_of_unused(tree, entities, messages, workflows, problems);
 }
 
 fn tables<'a>(tree: &'a Node, section: &str) -> impl Iterator<Item = (&'a str, &'a Node)> {
@@ -72,7 +74,14 @@ fn exists(tree: &Node, section: &str, name: &str, path: String, problems: &mut V
     false
 }
 
-fn check_workflow(tree: &Node, name: &str, workflow: &Node, entities: &[EntityConfig], problems: &mut Vec<Problem>) {
+fn check_workflow(
+    tree: &Node,
+    name: &str,
+    workflow: &Node,
+    entities: &[EntityConfig],
+    messages: &[MessageConfig],
+    problems: &mut Vec<Problem>,
+) {
     let path = format!("workflow.{name}");
     let all_on = workflow.get("on").and_then(Node::list).unwrap_or_default();
     for (n, on) in all_on.iter().enumerate() {
@@ -83,10 +92,11 @@ fn check_workflow(tree: &Node, name: &str, workflow: &Node, entities: &[EntityCo
         if !exists(tree, "entity", entity, at.clone(), problems) || !known {
             continue;
         }
-        let elsewhere = entities.iter().find(|found| &*found.name == entity && &*found.source != source);
+        let rows = entities.iter().map(|entity| (&entity.name, &entity.source));
+        let all = rows.chain(messages.iter().map(|message| (&message.name, &message.source)));
+        let mut others = all.filter(|(name, owner)| ***name == *entity && ***owner != *source).map(|(_, owner)| owner);
         // A source that does not exist has been reported at the entity that names it.
-        if let Some(found) = elsewhere.filter(|found| names(tree, "source").any(|source| source == &*found.source)) {
-            let owner = &found.source;
+        if let Some(owner) = others.find(|owner| names(tree, "source").any(|source| *source == ***owner)) {
             let message = format!("the entity `{entity}` belongs to the source `{owner}`, not to `{source}`");
             problems
                 .push(Problem::error(at, codes::problem::OTHER_SOURCE, message).help(format!("source = \"{owner}\"")));
@@ -217,7 +227,13 @@ fn check_writers(sinks: &[SinkConfig], workflows: &[Definition], problems: &mut 
     }
 }
 
-fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definition], problems: &mut Vec<Problem>) {
+fn warn_of_unused(
+    tree: &Node,
+    entities: &[EntityConfig],
+    messages: &[MessageConfig],
+    workflows: &[Definition],
+    problems: &mut Vec<Problem>,
+) {
     // A misspelt name is reported where it is used; the section that it means is not reported as unused as well.
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         return;
@@ -276,7 +292,8 @@ fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definitio
         }
     }
     for name in names(tree, "source") {
-        if !entities.iter().any(|entity| &*entity.source == name) {
+        let has_messages = || messages.iter().any(|message| &*message.source == name);
+        if !entities.iter().any(|entity| &*entity.source == name) && !has_messages() {
             problems.push(warning(
                 format!("source.{name}"),
                 codes::problem::UNUSED,

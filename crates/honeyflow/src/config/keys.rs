@@ -277,8 +277,21 @@ pub const SOURCE: &[Key] = &[
     ),
 ];
 
+/// Keys of an entity that has messages only.
+pub const MESSAGE: &[Key] = &[
+    required("source", Shape::Text, "The source whose outbox holds the events."),
+    required("kind", Shape::Word(&["row", "message"]), "`message`."),
+];
+
 pub const ENTITY: &[Key] = &[
     required("source", Shape::Text, "The source whose database holds the table."),
+    default(
+        "kind",
+        Shape::Word(&["row", "message"]),
+        "row",
+        "`row`: the rows of a table, each with a document. `message`: events that the application, `event.emit` or the \
+         event endpoint write; it has no other key than `source`.",
+    ),
     optional("table", Shape::Text, "the entity's name", "The table. Triggers capture its changes."),
     required("key", Shape::Texts, "The columns that identify a row, in order."),
     default("columns", Shape::Texts, "[\"*\"]", "Columns whose changes make an event; `[\"*\"]` means all."),
@@ -519,7 +532,14 @@ pub const SECTIONS: &[Section] = &[
 
 /// Keys of `[workflow.NAME]`, for the reference only: the workflow crate reads them.
 pub const WORKFLOW: &[(&str, &str, &str)] = &[
-    ("on", "list of `{ source, entity, when }`", "Which events start a run; `when` is an expression over `$event`."),
+    (
+        "on",
+        "list of `{ source, entity, change, columns, when, existing }`",
+        "Which events start a run. `change` lists what must have happened to the row: `insert`, `update`, `delete`, \
+         `related` (another table's row that its document reads); default: all. `columns` narrows updates to those of \
+         these columns. `when` is an expression over `$event`. `existing = true`: rows that were there before the \
+         workflow start a run, too.",
+    ),
     ("step", "table of steps", "`step.NAME = { use = \"…\", … }`: the graph."),
     (
         "exclusion",

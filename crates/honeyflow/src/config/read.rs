@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, path::Path};
 use honeyflow_workflow::{Catalogue, Definition, Problem, Severity, problem::nearest};
 
 use super::{
-    Columns, Config, EdgeBy, EdgeConfig, EngineConfig, EntityConfig, FanOut, NodeConfig, SinkConfig, SourceConfig,
-    TableConfig, Url, cassandra, cross, fields, hive, keys,
+    Columns, Config, EdgeBy, EdgeConfig, EngineConfig, EntityConfig, FanOut, MessageConfig, NodeConfig, SinkConfig,
+    SourceConfig, TableConfig, Url, cassandra, cross, existing, fields, hive, keys,
     keys::SECTIONS,
     limit,
     tree::Node,
@@ -27,7 +27,7 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
     let hive = hive::read(tree, folder, &mut problems);
     let sources =
         named(tree, "source", &mut problems, |name, node, problems| read_source(name, node, folder, problems));
-    let entities = named(tree, "entity", &mut problems, read_entity);
+    let (mut entities, messages) = split(named(tree, "entity", &mut problems, read_entity));
     let sinks = named(tree, "sink", &mut problems, |name, node, problems| read_sink(name, node, folder, problems));
     let clusters =
         named(tree, "cassandra", &mut problems, |name, node, problems| cassandra::read(name, node, folder, problems));
@@ -37,7 +37,9 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
     if let Some(node) = &node {
         hive::check_pins(&node.role, &sources, &mut problems);
     }
-    cross::check(tree, &entities, &sinks, &workflows, &mut problems);
+    report_columns(&mut entities, &workflows);
+    cross::check(tree, &entities, &messages, &sinks, &workflows, &mut problems);
+    existing::check(kinds, &entities, &sinks, &workflows, &mut problems);
     let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
     let config = node.zip(engine).zip(hive).filter(|_| !failed).map(|((node, engine), hive)| Config {
         file: file.to_owned(),
@@ -46,6 +48,7 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
         hive,
         sources,
         entities,
+        messages,
         sinks,
         clusters,
         workflows,
@@ -230,7 +233,56 @@ pub fn check_scheme(url: &Url, noun: &str, known: &[&'static str], path: &str, p
     });
 }
 
-fn read_entity(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<EntityConfig> {
+enum Entity {
+    Rows(Box<EntityConfig>),
+    Messages(MessageConfig),
+}
+
+fn split(all: Vec<Entity>) -> (Vec<EntityConfig>, Vec<MessageConfig>) {
+    let (mut entities, mut messages) = (Vec::new(), Vec::new());
+    for entity in all {
+        match entity {
+            Entity::Rows(entity) => entities.push(*entity),
+            Entity::Messages(message) => messages.push(message),
+        }
+    }
+    (entities, messages)
+}
+
+/// Tells each entity which of its columns the workflows name.
+fn report_columns(entities: &mut [EntityConfig], workflows: &[Definition]) {
+    for on in workflows.iter().flat_map(|workflow| &workflow.on) {
+        let Some(entity) = entities.iter_mut().find(|entity| entity.name == on.entity) else { continue };
+        for column in &on.columns {
+            if !entity.reported.iter().any(|known| known.eq_ignore_ascii_case(column)) {
+                entity.reported.push(column.clone());
+            }
+        }
+    }
+}
+
+fn read_entity(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Entity> {
+    match node.get("kind").and_then(Node::text) {
+        Some("message") => read_messages(name, node, problems).map(Entity::Messages),
+        _ => read_rows(name, node, problems).map(|entity| Entity::Rows(Box::new(entity))),
+    }
+}
+
+fn read_messages(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<MessageConfig> {
+    let before = problems.len();
+    let values = Values::read(Some(node), keys::MESSAGE, &format!("entity.{name}"), problems);
+    for problem in &mut problems[before..] {
+        let Some(key) = keys::ENTITY.iter().find(|key| problem.path == values.at(key.name)) else { continue };
+        if problem.code == codes::problem::UNKNOWN_KEY {
+            let message = format!("`{}` is a key of an entity with rows, and this one has messages only", key.name);
+            *problem = Problem::error(&*problem.path, codes::problem::MISPLACED_KEY, message)
+                .help("remove it, or remove kind = \"message\"");
+        }
+    }
+    Some(MessageConfig { name: name.into(), source: values.text("source")?.into() })
+}
+
+fn read_rows(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<EntityConfig> {
     let values = Values::read(Some(node), keys::ENTITY, &format!("entity.{name}"), problems);
     let edges = read_edges(&values, problems);
     let key = values.texts("key");
@@ -247,6 +299,7 @@ fn read_entity(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<E
         table: values.text("table").unwrap_or_else(|| name.to_owned()),
         key: key?,
         columns: columns(values.texts("columns")?),
+        reported: Vec::new(),
         json: values.texts("json")?,
         document: document?,
         priority: number(values.count("priority")?),

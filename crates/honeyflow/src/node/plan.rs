@@ -8,6 +8,7 @@ use honeyflow_hive::member::traits::shard_lease;
 use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Graph, Problem, Role, compile};
 
+use super::source::OpenSource;
 use crate::{
     codes,
     config::Config,
@@ -46,6 +47,7 @@ pub fn plan(
     current: &[Arc<Graph>],
     older: &[Arc<Graph>],
     versions: Vec<Vec<Version>>,
+    sources: &[OpenSource],
     installed: &[Installation],
 ) -> Plan {
     let mut kinds: Vec<Name> = vec!["expression".into()];
@@ -74,8 +76,9 @@ pub fn plan(
             })
         })
         .collect();
-    let mut sources = Vec::new();
-    for (port, ((source, versions), installed)) in config.sources.iter().zip(versions).zip(installed).enumerate() {
+    let mut planned = Vec::new();
+    let opened = sources.iter().zip(installed);
+    for (port, ((source, versions), (open, installed))) in config.sources.iter().zip(versions).zip(opened).enumerate() {
         let first = SourcePlan {
             name: source.name.clone(),
             install_id: installed.install_id.as_u128(),
@@ -83,11 +86,11 @@ pub fn plan(
             lease: "".into(),
             shard: 0,
             payload_bytes_max: source.payload_bytes_max,
-            entities: entities(config, &source.name, current, older),
+            entities: entities(open, current, older),
             leads: leads(config, &source.name),
             versions,
         };
-        sources.extend((0..installed.shards).map(|shard| SourcePlan {
+        planned.extend((0..installed.shards).map(|shard| SourcePlan {
             lease: shard_lease(&source.name, u32::from(shard)),
             shard,
             ..first.clone()
@@ -105,7 +108,7 @@ pub fn plan(
         fan_out_pending_max: config.engine.fan_out_pending_max,
         ..Limits::default()
     };
-    Plan { sources, workflows, kinds, targets, limits }
+    Plan { sources: planned, workflows, kinds, targets, limits }
 }
 
 /// The name of the step's target; each target has a breaker.
@@ -130,6 +133,9 @@ fn leads(config: &Config, source: &str) -> Vec<(Name, Vec<Name>)> {
         Some((_, entities)) => entities.push(entity.clone()),
         None => leads.push((name.into(), vec![entity.clone()])),
     };
+    for name in config.messages_of(source) {
+        add(name, name);
+    }
     for entity in config.entities_of(source) {
         add(&entity.name, &entity.name);
         add(&entity.table, &entity.name);
@@ -141,25 +147,26 @@ fn leads(config: &Config, source: &str) -> Vec<(Name, Vec<Name>)> {
 /// The entities of a source with the workflows that they start. Entities of earlier definition versions are included,
 /// so that their runs can continue, but they start no new runs.
 fn entities(
-    config: &Config,
-    source: &str,
+    source: &OpenSource,
     current: &[Arc<Graph>],
     older: &[Arc<Graph>],
 ) -> hashbrown::HashMap<Name, EntityPlan> {
-    let mut names: Vec<Name> = config.entities_of(source).map(|entity| entity.name.clone()).collect();
-    for on in current.iter().chain(older).flat_map(|graph| &graph.on).filter(|on| &*on.source == source) {
+    let mut names: Vec<Name> = source.bound.iter().map(|bound| bound.entity.name.clone()).collect();
+    for on in current.iter().chain(older).flat_map(|graph| &graph.on).filter(|on| on.source == source.name) {
         if !names.contains(&on.entity) {
             names.push(on.entity.clone());
         }
     }
-    let starts = |graph: &Graph, entity: &Name| graph.on.iter().any(|on| &*on.source == source && on.entity == *entity);
+    let starts = |graph: &Graph, entity: &Name| graph.on.iter().any(|on| on.source == source.name && on.entity == *entity);
+    let key = |name: &Name| source.entity(name).map(|bound| bound.entity.key.iter().map(|part| part.kind).collect());
     names
         .into_iter()
         .enumerate()
         .map(|(id, name)| {
             let workflows =
                 current.iter().enumerate().filter(|(_, graph)| starts(graph, &name)).map(|(at, _)| at).collect();
-            (name, EntityPlan { id: u16::try_from(id).unwrap_or(u16::MAX), workflows })
+            let (id, key) = (u16::try_from(id).unwrap_or(u16::MAX), key(&name).unwrap_or_default());
+            (name, EntityPlan { id, key, workflows })
         })
         .collect()
 }

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
-use honeyflow_source_outbox::{Entity, capture_tables};
+use honeyflow_source_outbox::{Entity, OutboxSource, capture_tables};
 use honeyflow_store::{CaptureTable, Statement};
 
 use crate::{
@@ -17,6 +17,8 @@ pub struct OpenSource {
     pub name: Name,
     pub database: Database,
     pub bound: Vec<BoundEntity>,
+    /// The entities that have messages only.
+    pub messages: Vec<Name>,
 }
 
 impl OpenSource {
@@ -31,7 +33,8 @@ impl OpenSource {
             let message = format!("{}; `honeyflow check` shows where", messages.join("\n"));
             return Err(Failure::fatal(codes::DOES_NOT_FIT, message));
         }
-        Ok(OpenSource { name: source.name.clone(), database, bound })
+        let messages = config.messages_of(&source.name).cloned().collect();
+        Ok(OpenSource { name: source.name.clone(), database, bound, messages })
     }
 
     pub fn entities(&self) -> Vec<Entity> {
@@ -44,6 +47,11 @@ impl OpenSource {
 
     pub fn document(&self, entity: &str) -> Option<&Arc<Statement>> {
         self.entity(entity).map(|bound| &bound.document)
+    }
+
+    /// The intake of the source's events.
+    pub fn outbox(&self, shards: u16) -> OutboxSource {
+        OutboxSource::new(self.database.store.clone(), &self.entities(), &self.messages).sharded(shards)
     }
 
     pub fn capture(&self) -> Vec<CaptureTable> {

@@ -38,8 +38,9 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
         let entity = config.entities_into(name).into_iter().next().unwrap_or_else(|| name.clone());
         SinkView { name: name.clone(), entity, sink: sink.clone() }
     });
-    let mut entities: Vec<_> =
-        config.entities.iter().map(|entity| (entity.source.clone(), entity.name.clone())).collect();
+    let rows = config.entities.iter().map(|entity| (entity.source.clone(), entity.name.clone()));
+    let messages = config.messages.iter().map(|message| (message.source.clone(), message.name.clone()));
+    let mut entities: Vec<_> = rows.chain(messages).collect();
     let begins = config.workflows.iter().flat_map(|workflow| &workflow.on).map(|on| (&on.source, on.entity.clone()));
     let awaited = config.workflows.iter().flat_map(|workflow| {
         let names = awaited_names(workflow).map(Name::from);

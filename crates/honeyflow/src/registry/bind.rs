@@ -44,6 +44,7 @@ async fn bind_entity(
     check_columns(table, &config.key, &format!("{path}.key"), problems)?;
     let key = typed_key(database, table, &config.key, &format!("{path}.key"), problems).await?;
     check_watched_columns(table, &config.columns, &format!("{path}.columns"), problems);
+    check_reported_columns(table, config, problems);
     let document = Statement {
         place: format!("{path}.document"),
         text: config.document.clone(),
@@ -73,6 +74,7 @@ async fn bind_entity(
         table: table.name.clone(),
         key,
         columns: config.columns.clone(),
+        reported: config.reported.clone(),
         edges,
         priority: config.priority,
     };
@@ -207,6 +209,32 @@ fn check_columns(table: &Table, columns: &[String], path: &str, problems: &mut V
 fn check_watched_columns(table: &Table, columns: &Columns, path: &str, problems: &mut Vec<Problem>) {
     if let Columns::Some(names) = columns {
         check_columns(table, names, path, problems);
+    }
+}
+
+/// Reports columns that a workflow names, but whose changes make no event.
+fn check_reported_columns(table: &Table, config: &EntityConfig, problems: &mut Vec<Problem>) {
+    let unwatched = |name: &&String| {
+        let is_key = config.key.iter().any(|key| key.eq_ignore_ascii_case(name));
+        table.column(name).is_none() || !(is_key || config.columns.contains(name))
+    };
+    for name in config.reported.iter().filter(unwatched) {
+        let path = format!("entity.{}.columns", config.name);
+        let problem = match table.column(name) {
+            None => Problem::error(
+                path,
+                codes::problem::UNKNOWN_COLUMN,
+                format!("a workflow names the column `{name}`, which the table `{}` does not have", table.name),
+            )
+            .nearest(name, table.columns.iter().map(|column| column.name.as_str())),
+            Some(_) => Problem::error(
+                path,
+                codes::problem::BAD_CHANGE,
+                format!("a workflow asks for changes of `{name}`, which make no event"),
+            )
+            .help("add it to `columns`"),
+        };
+        problems.push(problem);
     }
 }
 

@@ -58,6 +58,11 @@ impl Node {
         serde_json::from_str(&answer.body).ok()
     }
 
+    pub fn metrics(&self) -> String {
+        let address = self.address().expect("an address");
+        http::get(&address, "/metrics").map_or_else(|error| error.to_string(), |answer| answer.body)
+    }
+
     pub fn epoch(&self) -> u64 {
         self.until("an epoch", |status| status["engine"]["sources"][0]["epoch"].as_u64())
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Changes, Key, Kind, Name, PRIORITY_DEFAULT, key::KEY_BYTES_MAX};
 use honeyflow_runtime::{Class, Failure};
-use honeyflow_store::{NewEvent, write::CheckpointOutcome};
+use honeyflow_store::{NewEvent, statement::impossible_key, write::CheckpointOutcome};
 use honeyflow_workflow::{End, Otherwise, Role};
 use serde_json::Value;
 
@@ -132,6 +132,13 @@ impl Core {
             // ever.
             if [entity, &*key].iter().any(|text| text.contains('\0')) {
                 let message = format!("the entity or key of event {number} contains a NUL character");
+                self.fail(waiting, Failure::reject(codes::BAD_EVENT, message));
+                return;
+            }
+            let planned = self.plan.sources[run.source as usize].entities.get(entity);
+            let types = planned.map(|planned| &planned.key[..]).filter(|types| !types.is_empty());
+            if let Some(why) = types.and_then(|types| impossible_key(types, &key)) {
+                let message = format!("event {number} has the key `{key}`, which `{entity}` cannot have: {why}");
                 self.fail(waiting, Failure::reject(codes::BAD_EVENT, message));
                 return;
             }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Changes, Event, EventId, Kind, Name, Target, view::related_payload};
+use honeyflow_event::{Event, EventId, Kind, Name, Target, view::related_payload};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::{Intake, Lead, Leads, TakenEvent};
 use honeyflow_store::{
@@ -250,9 +250,10 @@ impl Core {
             let change = leads.iter().find(|lead| lead.target == **target).map_or(event.change, |lead| lead.change);
             let source = &plan.sources[source as usize].name;
             let ons = plan.workflows[*workflow].graph.on.iter();
-            let mut ons = ons.filter(|on| on.source == *source && on.entity == target.entity);
-            let accepted = ons.any(|on| on.accepts(change, event.columns.as_deref()));
-            unknown |= !accepted && (change.is_unknown() || change == Changes::UPDATE && event.columns.is_none());
+            let ons = || ons.clone().filter(|on| on.source == *source && on.entity == target.entity);
+            let accepted = ons().any(|on| on.accepts(change, event.columns.as_deref()))
+                || (change.is_unknown() && crate::planted::on("PB-39"));
+            unknown |= !accepted && ons().any(|on| on.lacks_facts(change, event.columns.as_deref()));
             accepted
         });
         self.counters.unknown_changes += u64::from(unknown);

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hashbrown::HashMap;
 use honeyflow_event::{Name, Priority};
+use honeyflow_store::KeyType;
 use honeyflow_workflow::{Exclusion, Graph, Order};
 
 pub type SourceId = u16;
@@ -57,6 +58,8 @@ pub struct Version {
 #[derive(Clone, Debug)]
 pub struct EntityPlan {
     pub id: EntityId,
+    /// The types of the parts of its key; empty if any text can be a key.
+    pub key: Vec<KeyType>,
     pub workflows: Vec<usize>,
 }
 

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod cancel;
+mod change;
 mod concurrency;
 mod deadline;
 mod emcee;

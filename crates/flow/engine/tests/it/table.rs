@@ -119,7 +119,7 @@ pub fn plan(workflows: &[Workflow], limits: Limits) -> Plan {
         })
     });
     let workflows: Vec<_> = plans.collect();
-    let entity = EntityPlan { id: 0, workflows: (0..workflows.len()).collect() };
+    let entity = EntityPlan { id: 0, key: Vec::new(), workflows: (0..workflows.len()).collect() };
     let source = SourcePlan {
         name: "shop".into(),
         install_id: 1,

@@ -61,7 +61,7 @@ pub(crate) enum EdgeTarget {
 }
 
 impl Routes {
-    pub fn new(entities: &[Entity]) -> Routes {
+    pub fn new(entities: &[Entity], messages: &[Name]) -> Routes {
         let mut routes: Vec<(String, Route)> = Vec::new();
         for entity in entities {
             let key = key_of(entities, &entity.table);
@@ -87,7 +87,8 @@ impl Routes {
             tables.insert(table.to_ascii_lowercase(), Arc::clone(&route));
             tables.insert(table, route);
         }
-        let entities = entities.iter().map(|entity| (entity.name.to_string(), Name::clone(&entity.name))).collect();
+        let names = entities.iter().map(|entity| &entity.name).chain(messages);
+        let entities = names.map(|name| (name.to_string(), Name::clone(name))).collect();
         Routes { tables, entities }
     }
 

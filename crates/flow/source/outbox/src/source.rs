@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
+use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_source::{Intake, Source, TakenEvent};
 use honeyflow_store::{Load, Poll, Reply, Request, Store, mismatched_reply, statement::Expand};
@@ -28,8 +29,9 @@ pub struct OutboxSource {
 }
 
 impl OutboxSource {
-    pub fn new(store: Arc<dyn Store>, entities: &[Entity]) -> OutboxSource {
-        OutboxSource { store, routes: Arc::new(Routes::new(entities)), shards: 1 }
+    /// `messages` are the names of entities that have messages only.
+    pub fn new(store: Arc<dyn Store>, entities: &[Entity], messages: &[Name]) -> OutboxSource {
+        OutboxSource { store, routes: Arc::new(Routes::new(entities, messages)), shards: 1 }
     }
 
     /// Sets the number of shards of the store: an event that leads to a document of another shard reaches it by a row.

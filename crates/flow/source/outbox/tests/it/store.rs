@@ -67,7 +67,7 @@ pub async fn poll_shard(
     let table =
         Table { newest: 1.min(events.len()), events: Mutex::new(events), answers: Box::new(answers), loads: 0.into() };
     let table = Arc::new(table);
-    let source = OutboxSource::new(Arc::clone(&table) as Arc<dyn Store>, entities).sharded(shards);
+    let source = OutboxSource::new(Arc::clone(&table) as Arc<dyn Store>, entities, &["payment".into()]).sharded(shards);
     let request = Poll {
         shard,
         levels: Default::default(),
@@ -112,7 +112,8 @@ pub fn key(names: &[&str]) -> Vec<KeyColumn> {
 }
 
 pub fn entity(name: &str, edges: Vec<Edge>) -> Entity {
-    Entity { name: name.into(), table: name.to_owned(), key: key(&["id"]), columns: Columns::All, edges, priority: 4 }
+    let (table, reported) = (name.to_owned(), Vec::new());
+    Entity { name: name.into(), table, key: key(&["id"]), columns: Columns::All, reported, edges, priority: 4 }
 }
 
 pub fn statement(text: &str) -> Arc<Statement> {
