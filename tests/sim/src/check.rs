@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use honeyflow_event::{Key, Kind, Stamp};
+use honeyflow_event::{Changes, Event, EventId, Key, Kind, Stamp};
 use honeyflow_invariant::{
     Breach, ack, charge,
     convergence::{self, SinkCopy},
@@ -10,6 +10,7 @@ use honeyflow_invariant::{
     loss::{self, CommittedEvent, EventOutcome},
     once, pin,
     rest::{self, HighestValue, Rest},
+    share,
     verdict::End,
 };
 use honeyflow_store::RunKey;
@@ -18,7 +19,7 @@ use honeyflow_workflow::{Role, StepId};
 use crate::{
     model_store::Park,
     oracle::{self, RowFacts},
-    shapes::Shape,
+    shapes::{PLACED, Shape},
     workload::{Poison, message_of},
     world::{Outcome, World},
 };
@@ -32,6 +33,7 @@ pub fn judge(mut world: World) -> Outcome {
     breaches.extend(loss::no_loss(&events(&world), at_rest));
     breaches.extend(graph::effects_follow_checkpoints(&world.history.effects));
     breaches.extend(exclusion::exclusion(&world.history.grants));
+    breaches.extend(share::shares_hold(&world.history.served));
     breaches.extend(exclusion::one_holder_per_epoch(&world.history.held));
     for store in &world.stores {
         breaches.extend(fence::epochs_never_fall(&store.journal.accepted));
@@ -44,6 +46,7 @@ pub fn judge(mut world: World) -> Outcome {
     breaches.extend(bounds(&world));
     breaches.extend(acknowledged(&world));
     breaches.extend(charges(&world));
+    breaches.extend(placed(&world));
     if at_rest {
         breaches.extend(convergence::convergence(&copies(&world)));
         let undecided = undecided(&world);
@@ -200,6 +203,31 @@ fn acknowledged(world: &World) -> Vec<Breach> {
         }
     }
     ack::acknowledged_after_success(&removed, &paid)
+}
+
+/// WF-142: an inserted book is acknowledged only after the filtered workflow has worked with its event, or with a later
+/// one of the key.
+fn placed(world: &World) -> Vec<Breach> {
+    let journal = &world.stores[0].journal;
+    let is_insert = |event: &Event| {
+        event.kind == Kind::Row
+            && *event.entity == *"book"
+            && event.change == Changes::INSERT
+            && event.workflow.is_none()
+    };
+    let is_settled =
+        |id| matches!(journal.ends.get(id).and_then(|ends| ends.first()), Some((EventOutcome::Settled, _)));
+    let cancelled =
+        |key: &Key| world.history.cancelled.iter().any(|(_, of, workflow)| of == key && **workflow == *PLACED);
+    let worked =
+        |key: &Key, id| world.history.placed.range((key.clone(), id)..).next().is_some_and(|(of, _)| of == key);
+    let inserted = journal.stored.iter().filter(|(id, event)| is_insert(event) && is_settled(id));
+    let forgotten = inserted.filter(|(id, event)| !cancelled(&event.key) && !worked(&event.key, **id));
+    let is_planned = world.shapes.workflows.iter().any(|shape| *shape.graph.name == *PLACED);
+    let breach = |(id, event): (&EventId, &Event)| {
+        Breach::new("WF-142", format!("event {id} inserted {}, and no run began", event.key))
+    };
+    if is_planned { forgotten.map(breach).collect() } else { Vec::new() }
 }
 
 /// The sinks that every successful run of the workflow writes.

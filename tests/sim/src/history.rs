@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use honeyflow_engine::core::{Core, fact::Fact};
-use honeyflow_event::{Key, Name};
+use honeyflow_event::{EventId, Key, Name};
 use honeyflow_invariant::{
     Breach,
     exclusion::{Grant, HeldTerm},
@@ -11,6 +11,7 @@ use honeyflow_invariant::{
     once::{self, Attempt, StartedEvent},
     pin::PinnedVersion,
     reason::{self, WaitingRun},
+    share::{ServedBatch, WaitingLevel},
     slots::{self, Slots},
     verdict::{self, End},
 };
@@ -35,8 +36,12 @@ pub struct History {
     pub grants: Vec<Grant>,
     pub effects: Vec<Effect>,
     pub begun: Vec<StartedEvent>,
+    /// The batches that workers got.
+    pub served: Vec<ServedBatch>,
     /// The definition versions with which owners continued runs.
     pub pinned: Vec<PinnedVersion>,
+    /// The events with which runs of the filtered workflow have worked, by key.
+    pub placed: BTreeSet<(Key, EventId)>,
     /// Runs that the operator has cancelled: entity, key and workflow.
     pub cancelled: BTreeSet<(Name, Key, Name)>,
     open: BTreeMap<(u64, u64), OpenRun>,
@@ -71,6 +76,15 @@ impl History {
                 let attempt = Attempt { run: *run, event: *event, newest: *newest };
                 self.breaches.extend(once::attempts_carry_the_newest_event([&attempt]));
             }
+            Fact::Served { kind, level, items, waiting } => {
+                let waiting = waiting.iter().map(|waiting| WaitingLevel {
+                    level: waiting.level,
+                    waited_ms: u64::try_from(waiting.waited.as_millis()).unwrap_or(u64::MAX),
+                    items: waiting.items as u64,
+                });
+                let (kind, items, waiting) = (usize::from(*kind), *items as u64, waiting.collect());
+                self.served.push(ServedBatch { holder, kind, level: *level, items, waiting });
+            }
             Fact::Ended { run, step } => self.moved(holder, *run, Move::Ended(*step)),
             Fact::Concluded { run, workflow, succeeded, states } => {
                 self.runs_concluded += 1;
@@ -96,7 +110,7 @@ impl History {
     /// The key that a fact is about, to watch one key.
     pub fn key_of(&self, holder: u64, fact: &Fact) -> Option<&str> {
         let run = match fact {
-            Fact::Opened { .. } => return None,
+            Fact::Opened { .. } | Fact::Served { .. } => return None,
             Fact::Ready { run, .. } | Fact::Given { run, .. } | Fact::Ended { run, .. } => run,
             Fact::Concluded { run, .. } | Fact::Resumed { run, .. } | Fact::Closed { run } => run,
         };

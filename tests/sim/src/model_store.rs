@@ -166,6 +166,10 @@ impl ModelStore {
                 all.sort_by(|a, b| (&a.workflow, a.version).cmp(&(&b.workflow, b.version)));
                 Ok(Reply::Admin(AdminReply::Definitions(all)))
             }
+            Request::Admin(Admin::Waiting { events }) => {
+                let waiting = events.into_iter().filter(|id| self.outbox.contains_key(id));
+                Ok(Reply::Admin(AdminReply::Ids(waiting.collect())))
+            }
             Request::Load(_) | Request::Admin(_) => {
                 Err(Failure::reject("not-modelled", "scripted steps read the model's rows themselves"))
             }

@@ -56,6 +56,8 @@ pub struct Options {
     pub versions: u64,
     /// Whether books have a second workflow.
     pub second: u64,
+    /// Whether books have a workflow that begins for inserted books alone.
+    pub filtered: u64,
     pub store: StoreFaults,
     pub steps: StepFaults,
     pub plan: FaultPlan,
@@ -164,6 +166,7 @@ knobs! {
     "authors": authors, 0;
     "forgets-after": forgets_after, 0;
     "second": second, 0;
+    "filtered": filtered, 0;
     "graph": graph, 0;
     "graph-steps": graph_steps, 3;
     "deadline": deadline_ms, 0;
@@ -252,6 +255,7 @@ impl Options {
             deadline_ms: *l.pick(&[0, 0, 0, 1_000, 4_000]),
             versions: l.between(1, 2),
             second: w.below(2),
+            filtered: u64::from(Random::new(seed ^ 0x5EED_0142).one_in(3)),
             store,
             steps,
             plan,
@@ -292,6 +296,7 @@ impl Options {
             self.graph_steps = self.graph_steps.min(6);
             // One change of an author would cause many runs.
             self.authors = 0;
+            self.filtered = 0;
         }
         if self.limits.settle_rows_max == 1 || self.batch_max < 5 {
             self.authors = 0;

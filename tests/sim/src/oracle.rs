@@ -31,6 +31,7 @@ pub fn passes_condition(graph: &Graph, step: StepId, ends: &[End], known: RowFac
     match written.and_then(|written| written.when.as_deref()) {
         Some(".n != 1" | "$steps.s00.n != 1") => known.n != 1 || !loaded,
         Some(".n != 2" | "$steps.s00.n != 2") => known.n != 2 || !loaded,
+        Some("$event.key != null") => true,
         Some(other) => unreachable!("no shape has the condition {other}"),
         None => true,
     }

@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{options::Options, random::Random, workload::store_of};
 
+/// The workflow that begins for inserted books alone.
+pub const PLACED: &str = "book_p";
 pub const PAYLOAD_MAX: u64 = 150;
 const FOR: &[Setting] = &[Setting { name: "for", required: true, value: SettingValue::Duration, doc: "how long" }];
 const AWAITS: &[Setting] = &[
@@ -102,6 +104,9 @@ pub fn draw(options: &Options) -> Shapes {
             value["exclusion"] = "workflow".into();
         }
         drawn.push(("book_b", "book", value));
+    }
+    if options.filtered > 0 {
+        drawn.push((PLACED, "book", placed(options, tries)));
     }
     if options.stores > 1 {
         let value = if r.one_in(2) { plain(tries) } else { called(tries) };
@@ -225,7 +230,8 @@ fn source(store: usize, shard: u16, workflows: &[Shape]) -> SourcePlan {
     if store == 0 {
         leads.push(("author".into(), vec!["book".into()]));
     }
-    let planned = (0_u16..).zip(entities).map(|(id, (name, workflows))| (name, EntityPlan { id, workflows }));
+    let planned =
+        (0_u16..).zip(entities).map(|(id, (name, workflows))| (name, EntityPlan { id, key: Vec::new(), workflows }));
     let name = ["shop", "depot"][store];
     SourcePlan {
         name: format!("{name}{shard}").into(),
@@ -238,6 +244,15 @@ fn source(store: usize, shard: u16, workflows: &[Shape]) -> SourcePlan {
         leads,
         versions: Vec::new(),
     }
+}
+
+/// Each shard is a source of its own here, so `on` names all of them. The expression closes the run for further rows.
+fn placed(options: &Options, tries: u64) -> Value {
+    let on = |shard| json!({ "source": format!("shop{shard}"), "entity": "book", "change": ["insert"] });
+    json!({ "on": (0..options.shards).map(on).collect::<Vec<_>>(), "step": {
+        "load": { "use": "load", "tries": tries },
+        "tell": { "use": "work", "needs": ["load"], "when": "$event.key != null", "tries": tries },
+    }})
 }
 
 fn plain(tries: u64) -> Value {

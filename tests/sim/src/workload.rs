@@ -167,8 +167,18 @@ impl Application {
         (row, shown, row.document(self.seed, &place.1, shown))
     }
 
+    /// What a write that leaves the row alive, or not, does to it.
+    fn change(&self, place: &RowKey, lives: bool) -> Changes {
+        match (self.rows.get(place).is_some_and(|row| row.alive), lives) {
+            (_, false) => Changes::DELETE,
+            (false, true) => Changes::INSERT,
+            (true, true) => Changes::UPDATE,
+        }
+    }
+
     pub fn commit(&mut self, stores: &mut [ModelStore], now_us: u64, transaction: Transaction) {
         let store = &mut stores[transaction.store];
+        let mut changed = BTreeMap::new();
         for (place, lives, poison) in transaction.writes {
             self.locked.remove(&place);
             if transaction.rolls_back {
@@ -185,6 +195,7 @@ impl Application {
                 };
             }
             let row = Row { change: self.changes, alive: lives, poison };
+            changed.insert(place.clone(), self.change(&place, lives));
             if let Some(before) = self.rows.insert(place.clone(), row) {
                 self.before.insert(place, before);
             }
@@ -197,6 +208,10 @@ impl Application {
             if event.kind == Kind::Row {
                 let place = (event.entity.clone(), event.key.clone());
                 let change = self.rows.get(&place).map_or(0, |row| row.change);
+                // A row written by hand says nothing of the change.
+                if event.id % 7 != 0 {
+                    event.change = changed.get(&place).copied().unwrap_or_default();
+                }
                 self.told.insert((transaction.store, event.id), change);
             }
             event.created_ms = store_ms;
@@ -228,7 +243,9 @@ fn blank(store: &mut ModelStore, kind: Kind, entity: &Name, key: &Key) -> Event 
 
 /// Draws a step of one of the entity's workflows that is to fail.
 fn poison(random: &mut Random, shapes: &Shapes, entity: &str) -> Option<Poison> {
-    let of_entity = |workflow: &usize| *shapes.workflows[*workflow].entity == *entity;
+    // Which rows begin a run of a filtered workflow depends on more than the row's present state.
+    let is_filtered = |workflow: usize| !shapes.workflows[workflow].graph.on.is_empty();
+    let of_entity = |workflow: &usize| *shapes.workflows[*workflow].entity == *entity && !is_filtered(*workflow);
     let workflows: Vec<usize> = (0..shapes.workflows.len()).filter(of_entity).collect();
     if workflows.is_empty() {
         return None;

@@ -1,6 +1,7 @@
 //! The world: the whole state while a seed is played. One queue of future events drives it ([`queue`]). Submodules
 //! handle the events of the databases, the nodes, their workers, and the faults.
 
+mod change;
 mod database;
 mod faults;
 mod nodes;

@@ -10,11 +10,12 @@ use honeyflow_step::{Batch, Outcome};
 use honeyflow_store::RunKey;
 use honeyflow_workflow::{Checkpoint, StepId};
 
-use super::{World, queue::Happening};
+use super::{World, change, queue::Happening};
 use crate::{
     model_store::shard_of,
     node::Worker,
     options::{MILLI, SECOND},
+    shapes::PLACED,
     steps::{BatchResult, Surroundings},
     workload::store_of,
 };
@@ -69,10 +70,18 @@ impl World {
         }
         let input = match work {
             Work::Evaluate { graph, step, items } => {
+                let wrong = items.iter().filter_map(change::wrong_view);
+                self.history.breaches.extend(wrong.map(|what| Breach::new("WF-143", what)));
                 Input::Evaluated { batch, results: evaluate::evaluate_all(&graph, step, &items) }
             }
             Work::Execute { workflow, step, batch: work } => {
                 let workflow = self.shapes.number(workflow);
+                if *self.shapes.workflows[workflow].graph.name == *PLACED {
+                    let wrong = work.items.iter().filter_map(change::not_asked_for);
+                    self.history.breaches.extend(wrong.map(|what| Breach::new("WF-142", what)));
+                    let begun = work.items.iter().map(|item| (item.key.clone(), item.event.id));
+                    self.history.placed.extend(begun);
+                }
                 let mut surroundings = Surroundings {
                     options: &self.options,
                     shapes: &self.shapes,
