@@ -31,6 +31,10 @@ pub enum Admin {
         key: Key,
         limit: u32,
     },
+    /// Returns those of these events that are still in the outbox.
+    Waiting {
+        events: Vec<EventId>,
+    },
     Failures {
         limit: u32,
     },
@@ -119,6 +123,7 @@ impl Admin {
             | Admin::Parked { .. }
             | Admin::Paused
             | Admin::Events { .. }
+            | Admin::Waiting { .. }
             | Admin::Failures { .. }
             | Admin::History { .. }
             | Admin::TableKeys { .. }
@@ -141,6 +146,8 @@ pub enum AdminReply {
     Count(u64),
     Paused(Vec<Pause>),
     Events(Vec<Event>),
+    /// In no order.
+    Ids(Vec<EventId>),
     Failures(Vec<crate::write::StoredFailure>),
     History(Vec<serde_json::Value>),
     Keys(Vec<Key>),

@@ -346,6 +346,7 @@ macro_rules! store_suite {
             a_pause_is_stored_until_it_is_resumed
             ob_82_lag_is_counted_in_the_store
             history_events_and_tasks_are_listed
+            ob_99_events_that_still_wait_are_found_by_id
             wf_20_equal_content_keeps_its_version
             wf_20_concurrent_puts_agree
             wf_21_a_begun_run_finds_its_definition

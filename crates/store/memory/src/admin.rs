@@ -49,6 +49,10 @@ pub(crate) fn answer(tables: &mut Tables, admin: Admin, now_ms: i64) -> Result<A
             events.truncate(limit as usize);
             AdminReply::Events(events)
         }
+        Admin::Waiting { events } => {
+            let waiting = tables.outbox.all().map(|event| event.id).filter(|id| events.contains(id));
+            AdminReply::Ids(waiting.collect())
+        }
         Admin::Failures { limit } => {
             let mut failures: Vec<_> = tables.journal.failures(now_ms).collect();
             failures.sort_by_key(|charged| charged.due_in);

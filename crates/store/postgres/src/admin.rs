@@ -31,6 +31,12 @@ pub(crate) async fn read(connection: &mut PgConnection, admin: &Admin) -> Result
             AdminReply::Paused(paused.iter().map(recover::pause).collect::<Result<_, _>>()?)
         }
         Admin::Events { entity, key, limit } => AdminReply::Events(events(connection, entity, key, *limit).await?),
+        Admin::Waiting { events } => {
+            let ids = crate::literal::integers(events.iter().copied());
+            let text = format!("select id from honeyflow_outbox where id = any ({ids}::bigint[])");
+            let found = rows(connection, text).await?;
+            AdminReply::Ids(found.iter().map(|row| row::number(row, 0)).collect::<Result<_, _>>()?)
+        }
         Admin::Failures { limit } => {
             let text = recover::failures_text(&format!("order by ready_at limit {limit}"));
             let failures = rows(connection, text).await?;

@@ -1,6 +1,6 @@
 //! Answers the requests of an operator. Reads use the load connection, changes the writer.
 
-use honeyflow_event::{Event, Key, Name, key};
+use honeyflow_event::{Event, EventId, Key, Name, key};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     KeyColumn, KeyType, Names,
@@ -24,6 +24,7 @@ pub(crate) fn read(connection: &Connection, admin: &Admin) -> Result<AdminReply,
         Admin::Parked { filter, after, limit } => parked(connection, filter, *after, *limit).map(AdminReply::Parked),
         Admin::Paused => recover::paused(connection).map(AdminReply::Paused),
         Admin::Events { entity, key, limit } => events(connection, entity, key, *limit).map(AdminReply::Events),
+        Admin::Waiting { events } => waiting(connection, events).map(AdminReply::Ids),
         Admin::Failures { limit } => write::now_ms(connection)
             .and_then(|now_ms| recover::failures(connection, now_ms, *limit))
             .map(AdminReply::Failures),
@@ -278,6 +279,15 @@ fn events(connection: &Connection, entity: &str, key: &str, limit: u32) -> rusql
         }
     }
     Ok(events)
+}
+
+fn waiting(connection: &Connection, events: &[EventId]) -> rusqlite::Result<Vec<EventId>> {
+    let mut find = connection.prepare_cached("select id from honeyflow_outbox where id = ?1")?;
+    let mut found = Vec::new();
+    for event in events {
+        found.extend(find.query_row([event], |row| row.get::<_, EventId>(0)).optional()?);
+    }
+    Ok(found)
 }
 
 fn history(connection: &Connection, limit: u32) -> rusqlite::Result<Vec<serde_json::Value>> {

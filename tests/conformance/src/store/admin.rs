@@ -53,6 +53,23 @@ pub async fn ob_82_lag_is_counted_in_the_store(h: &Harness) {
     assert_eq!((lag.waiting, lag.delayed, lag.oldest_ms), (0, 0, 0));
 }
 
+pub async fn ob_99_events_that_still_wait_are_found_by_id(h: &Harness) {
+    let fence = h.term().await.fence();
+    let settled = h.book("1").await;
+    let parked = h.book("2").await;
+    let ready = h.book("3").await;
+    let delayed =
+        h.raw(RawRow { entity: "book", key: "4".into(), ready_in_ms: Some(600_000), ..RawRow::default() }).await;
+    h.book("5").await;
+    h.commit(&fence, vec![settle(&[settled], &[]), park("2", "index", &[parked])]).await;
+    let events = vec![delayed, parked, settled, ready, delayed + 1_000_000];
+    let AdminReply::Ids(mut waiting) = h.admin(Admin::Waiting { events }).await else { panic!("no ids") };
+    waiting.sort_unstable();
+    assert_eq!(waiting, [ready, delayed], "neither done, nor parked, nor asked for");
+    let AdminReply::Ids(none) = h.admin(Admin::Waiting { events: Vec::new() }).await else { panic!("no ids") };
+    assert_eq!(none, [0; 0]);
+}
+
 pub async fn history_events_and_tasks_are_listed(h: &Harness) {
     let fence = h.term().await.fence();
     for n in 0..3 {

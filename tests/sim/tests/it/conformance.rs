@@ -82,5 +82,6 @@ mod store {
         wf_20_equal_content_keeps_its_version
         wf_20_concurrent_puts_agree
         wf_21_a_begun_run_finds_its_definition
+        ob_99_events_that_still_wait_are_found_by_id
     }
 }
