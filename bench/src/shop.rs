@@ -10,7 +10,7 @@ use std::{
 use honeyflow::{
     config::Config,
     demo::{self, dice::Dice, shop},
-    node::{Node, Options, Running, reindex, source::OpenSource, surface},
+    node::{Node, Options, Running, reindex::Rows, source::OpenSource, surface},
 };
 use honeyflow_engine::shell::Service;
 use rusqlite::{Connection, params};
@@ -53,7 +53,8 @@ impl Shop {
         let shop = Shop::captured(books).await?;
         let (node, service) = Node::open(&shop.config, &Options::default()).await?;
         let source = &node.sources[0];
-        reindex::queue_all(&source.database.store, &source.bound[0].entity).await?;
+        let (entity, workflow) = (&source.bound[0].entity, &shop.config.workflows[0].name);
+        Rows { database: &source.database, entity, workflow }.queue_all().await?;
         let mut running = run(&node, &shop.config, service)?;
         shop.wait_until_empty()?;
         node.drain(&mut running, Duration::from_secs(10)).await;

@@ -15,6 +15,7 @@ pub mod output;
 mod pace;
 pub mod parked;
 pub mod pool;
+mod progress;
 pub mod reindex;
 mod reload;
 pub mod run;

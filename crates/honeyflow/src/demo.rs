@@ -22,7 +22,11 @@ use serde::Serialize;
 use crate::{
     codes,
     config::{self, Config},
-    node::{self, Node, reindex, source::OpenSource},
+    node::{
+        self, Node,
+        reindex::{self, Rows},
+        source::OpenSource,
+    },
     registry,
     signals::Stop,
 };
@@ -91,12 +95,10 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
         node::surface::bind(config.node.listen).or_else(|_| node::surface::bind(([127, 0, 0, 1], 0).into()))?;
     let address = listener.local_addr().unwrap_or(config.node.listen);
     let mut running = node.run(&config, service, listener)?;
-    let store = node.sources[0].database.store.clone();
     bar.set_message("indexing the existing books");
-    reindex::reindex(&store, &node.sources[0].bound[0].entity, None, |queued| {
-        bar.set_message(format!("indexing the existing books: {}", queued.events));
-    })
-    .await?;
+    let source = &node.sources[0];
+    let rows = Rows { database: &source.database, entity: &source.bound[0].entity, workflow: &config.workflows[0].name };
+    rows.reindex(None, |queued| bar.set_message(format!("indexing the existing books: {}", queued.events))).await?;
     wait_until_quiet(&node, &bar).await?;
 
     if options.once.is_none() {

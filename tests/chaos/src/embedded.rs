@@ -10,7 +10,10 @@ use std::{
 use honeyflow::{
     config::Config,
     demo::{self, dice::Dice, proof::Proof, shop, traffic, traffic::Tally},
-    node::{reindex::ask, source::OpenSource},
+    node::{
+        reindex::{Rows, ask},
+        source::OpenSource,
+    },
     registry,
 };
 use honeyflow_runtime::Failure;
@@ -123,7 +126,8 @@ fn prepare(folder: &Path, seed: u64, runtime: &tokio::runtime::Runtime) -> Resul
         .block_on(async {
             let source = OpenSource::open(&config, &config.sources[0]).await?;
             source.database.install(source.capture(), true).await?;
-            honeyflow::node::reindex::queue_all(&source.database.store, &source.bound[0].entity).await
+            let (entity, workflow) = (&source.bound[0].entity, &config.workflows[0].name);
+            Rows { database: &source.database, entity, workflow }.queue_all().await
         })
         .map_err(|failure| failure.message)?;
     Ok(config)

@@ -3,20 +3,21 @@
 //! beside the current one, and the two are swapped. An interrupted reindex continues where it stopped. A damaged index
 //! is first set aside and then built from the start.
 
-use std::{num::NonZeroU32, time::Instant};
+use std::{collections::BTreeMap, num::NonZeroU32, time::Instant};
 
+use honeyflow_event::Name;
+use honeyflow_runtime::Failure;
 use honeyflow_sink_tantivy::TantivySink;
 use honeyflow_store::{Admin, AdminReply};
-use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Context, Fault, Outcome, no_such, pace::Pace};
+use super::{Context, Fault, Outcome, no_such, pace::Pace, progress::Progress};
 use crate::{
-    config::{Config, EntityConfig, SinkConfig},
+    config::{Config, EntityConfig, SinkConfig, sinks_of},
     node::{
         self,
         command_node::CommandNode,
-        data, generation, rebuild,
-        reindex::{self, QueueProgress},
+        data, fill, generation, rebuild,
+        reindex::{self, QueueProgress, Rows},
         shape,
         source::OpenSource,
     },
@@ -47,11 +48,12 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Outcome, Fau
         let why = outdated.iter().map(|outdated| outdated.why.message.clone()).collect::<Vec<_>>().join("; ");
         return Err(Fault::usage(why, "a node is writing to the index: stop the node first"));
     }
-    // Setting an index aside removes the documents of every entity in it, so all of them are indexed again.
-    let mut entities = rebuild::entities_of(&config, &outdated);
-    for name in &entities {
+    // Setting an index aside removes the documents of every workflow into it, so all of them are indexed again.
+    let mut in_place = rebuild::feeds_of(&config, &outdated);
+    for (name, workflow) in &in_place {
         let open = open(&config, find(&config, name)?).await?;
-        reindex::forget(&open.database.store, name).await?;
+        let Some(bound) = open.entity(name) else { continue };
+        Rows { database: &open.database, entity: &bound.entity, workflow }.forget().await?;
     }
     for outdated in &outdated {
         rebuild::set_aside(&config, outdated)?;
@@ -63,17 +65,24 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Outcome, Fau
             renewed.push(sink);
         }
     }
-    let needs_in_place = sinks().count() > renewed.len() || renewed.is_empty();
-    if needs_in_place && !entities.contains(&entity.name) {
-        entities.push(entity.name.clone());
+    for workflow in fill::reindexed(&config, &entity.name) {
+        let pair = (entity.name.clone(), workflow.name.clone());
+        let is_renewed = |into: &str| renewed.iter().any(|sink| *sink.name == *into);
+        if sinks_of(workflow).any(|(_, into)| !is_renewed(into)) && !in_place.contains(&pair) {
+            in_place.push(pair);
+        }
+    }
+    if in_place.is_empty() && renewed.is_empty() {
+        context.output.note(&format!("{}: no workflow writes its documents into a sink: nothing to do", entity.name));
+        return Ok(Outcome::Success);
     }
     let word = uuid::Uuid::new_v4().to_string();
     for sink in &renewed {
         generation::request(&home(&config, sink).await?.database.store, &sink.name, &word).await?;
     }
     let worker = if arguments.no_wait { None } else { Some(CommandNode::begin(&config).await?) };
-    for name in &entities {
-        in_place(&config, find(&config, name)?, worker.as_ref(), arguments.rate, context).await?;
+    for (name, workflows) in by_entity(in_place) {
+        reindex_in_place(&config, find(&config, &name)?, &workflows, worker.as_ref(), arguments.rate, context).await?;
     }
     for sink in renewed {
         match &worker {
@@ -121,33 +130,61 @@ async fn home(config: &Config, sink: &SinkConfig) -> Result<OpenSource, Fault> {
     open(config, find(config, &feed.entity)?).await
 }
 
-async fn in_place(
+/// The workflows of each entity, in order.
+fn by_entity(pairs: Vec<(Name, Name)>) -> BTreeMap<Name, Vec<Name>> {
+    let mut all: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+    for (entity, workflow) in pairs {
+        all.entry(entity).or_default().push(workflow);
+    }
+    all
+}
+
+async fn reindex_in_place(
     config: &Config,
     entity: &EntityConfig,
+    workflows: &[Name],
     worker: Option<&CommandNode>,
     rate: Option<NonZeroU32>,
     context: &Context,
 ) -> Result<(), Fault> {
     let open = open(config, entity).await?;
     let bound = open.entity(&entity.name).ok_or_else(|| no_such("entity", &entity.name, std::iter::empty()))?;
-    let bar = spinner();
-    let store = &open.database.store;
-    let events = match worker {
-        None => reindex::queue_all(store, &bound.entity).await?,
-        Some(worker) => {
-            let total = reindex::count(store, &bound.entity).await?;
-            let (began, mut pace) = (Instant::now(), Pace::default());
-            let mut shown = |queued: QueueProgress, total: u64| {
-                pace.note(began.elapsed(), queued.events.saturating_sub(queued.waiting));
-                bar.set_message(pace.sentence(Some(total)));
-            };
-            let events = reindex::reindex(store, &bound.entity, rate, |queued| shown(queued, total)).await?;
-            worker.until_idle(&open, |waiting| shown(QueueProgress { events, waiting }, events)).await?;
-            events
-        }
+    let (mut events, mut waiting) = (0, 0);
+    for workflow in workflows {
+        let rows = Rows { database: &open.database, entity: &bound.entity, workflow };
+        let Some(worker) = worker else {
+            events += rows.queue_all().await?;
+            waiting += rows.waiting().await?;
+            continue;
+        };
+        let mut progress = Progress::new(&context.output);
+        let queued = tokio::select! {
+            queued = process(&rows, rate, &mut progress) => queued,
+            ended = worker.ended() => Err(ended),
+        };
+        progress.end();
+        let (queued, left) = queued?;
+        events += queued;
+        waiting += left;
+    }
+    report(context, &open, &entity.name, None, Counts { events, waiting }).await
+}
+
+/// Queues the rows and waits until they are processed. Returns how many there were, and how many still wait.
+async fn process(
+    rows: &Rows<'_>,
+    rate: Option<NonZeroU32>,
+    progress: &mut Progress<'_>,
+) -> Result<(u64, u64), Failure> {
+    let total = rows.count().await?;
+    let (began, mut pace) = (Instant::now(), Pace::default());
+    let mut shown = |queued: QueueProgress, total: u64| {
+        pace.note(began.elapsed(), queued.events.saturating_sub(queued.waiting));
+        progress.say(pace.sentence(Some(total)));
     };
-    bar.finish_and_clear();
-    report(context, &open, &entity.name, None, events).await
+    let events = rows.reindex(rate, |queued| shown(queued, total)).await?;
+    let waiting = rows.until_done(|waiting| shown(QueueProgress { events, waiting }, events)).await?;
+    Ok((events, waiting))
 }
 
 /// Shows the progress of the next generation until it is served.
@@ -158,15 +195,21 @@ async fn follow(
     word: &str,
     context: &Context,
 ) -> Result<(), Fault> {
-    let bar = spinner();
+    let mut shown = Progress::new(&context.output);
     let (began, mut pace) = (Instant::now(), Pace::default());
     let built = worker.until_built(home, &sink.name, word, |progress| {
         pace.note(began.elapsed(), progress.events());
-        bar.set_message(format!("generation of {}: queued {}", sink.name, pace.sentence(None)));
+        shown.say(format!("generation of {}: queued {}", sink.name, pace.sentence(None)));
     });
     let built = built.await?;
-    bar.finish_and_clear();
-    report(context, home, &sink.name, built.generation, built.events()).await
+    shown.end();
+    report(context, home, &sink.name, built.generation, Counts { events: built.events(), waiting: 0 }).await
+}
+
+/// The rows that were queued, and those of them that are not processed yet.
+struct Counts {
+    events: u64,
+    waiting: u64,
 }
 
 async fn report(
@@ -174,10 +217,10 @@ async fn report(
     open: &OpenSource,
     name: &str,
     generation: Option<u64>,
-    events: u64,
+    Counts { events, waiting }: Counts,
 ) -> Result<(), Fault> {
     let AdminReply::Lag(lag) = reindex::ask(&open.database.store, Admin::Lag).await? else { return Ok(()) };
-    let (waiting, parked) = (lag.waiting, lag.parked);
+    let parked = lag.parked;
     if context.output.is_json() {
         let what = if generation.is_some() { "sink" } else { "entity" };
         return context.output.object(&serde_json::json!({
@@ -186,12 +229,4 @@ async fn report(
     }
     let served = generation.map_or_else(String::new, |number| format!("generation {number} is served: "));
     context.output.print(&format!("{name}: {served}{events} rows, {waiting} still waiting, {parked} parked\n"))
-}
-
-fn spinner() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -61,8 +61,8 @@ async fn check_start(next: &Config) -> Result<(), Failure> {
         }
     }
     if let Some(outdated) = rebuild::outdated(next).into_iter().next() {
-        let entities = rebuild::entities_of(next, std::slice::from_ref(&outdated));
-        let entity = entities.first().map_or("ENTITY", |name| name);
+        let feeds = rebuild::feeds_of(next, std::slice::from_ref(&outdated));
+        let entity = feeds.first().map_or("ENTITY", |(entity, _)| entity);
         let message =
             format!("{}: stop the node, run `honeyflow reindex {entity}`, then start it again", outdated.why.message);
         return Err(Failure { message, ..outdated.why });

@@ -4,12 +4,10 @@
 use std::time::Duration;
 
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Admin, AdminReply};
 
 use super::{
     Node, Options, Running, data,
     generation::{self, Phase, Progress},
-    reindex::ask,
     source::OpenSource,
     surface,
 };
@@ -32,26 +30,13 @@ impl CommandNode {
         Ok(CommandNode(Some((node, running))))
     }
 
-    /// Waits until the source has no waiting events, then drains the temporary node. `progress` receives the number of
-    /// events left.
-    pub async fn finish(self, config: &Config, source: &OpenSource, progress: impl FnMut(u64)) -> Result<(), Failure> {
-        self.until_idle(source, progress).await?;
-        self.end(config).await;
-        Ok(())
-    }
-
-    pub async fn until_idle(&self, source: &OpenSource, mut progress: impl FnMut(u64)) -> Result<(), Failure> {
+    /// Returns once the temporary node has ended by itself, with the failure for that.
+    pub async fn ended(&self) -> Failure {
         loop {
-            let AdminReply::Lag(lag) = ask(&source.database.store, Admin::Lag).await? else { break };
-            // Delayed events are not waited for.
-            let left = lag.waiting;
-            progress(left);
-            if left == 0 {
-                break;
+            if let Err(failure) = self.sleep_or_fail().await {
+                return failure;
             }
-            self.sleep_or_fail().await?;
         }
-        Ok(())
     }
 
     /// Sleeps until the next check. Fails if the temporary node has ended.

@@ -14,10 +14,10 @@ use honeyflow_engine::shell;
 use honeyflow_event::{Key, Name, PRIORITY_REINDEX, document};
 use honeyflow_runtime::{Backoff, Class, Failure};
 use honeyflow_sink_tantivy::TantivySink;
-use honeyflow_store::{Admin, AdminReply, NewEvent, Request, Store};
+use honeyflow_store::{Admin, AdminReply, Store};
 
 use super::{
-    reindex::{self, ask},
+    reindex::{self, Rows, ask},
     shape::Feed,
     source::OpenSource,
 };
@@ -134,9 +134,9 @@ impl Builder {
             }
             Action::Swap => {
                 index.index.swap().await?;
-                self.note_served(index, &mut progress, store, memory).await?;
+                self.note_served(index, feeds, &mut progress, store, memory).await?;
             }
-            Action::NoteServed => self.note_served(index, &mut progress, store, memory).await?,
+            Action::NoteServed => self.note_served(index, feeds, &mut progress, store, memory).await?,
             Action::NoteGivenUp => self.note_given_up(index, &mut progress, store, memory).await?,
         }
         memory.progress = Some(progress);
@@ -194,7 +194,8 @@ impl Builder {
             return Ok(true);
         };
         let (store, entity) = (&source.database.store, &bound.entity);
-        if reindex::waiting(store).await? > WAITING_MAX {
+        let rows = Rows { database: &source.database, entity, workflow: &feed.workflow };
+        if rows.waiting().await? > WAITING_MAX {
             return Ok(false);
         }
         let after = position.after.clone().map(Key::from);
@@ -207,21 +208,28 @@ impl Builder {
         position.after = Some(last.to_string());
         position.events += keys.len() as u64;
         // Other workflows of the entity do not write into this index.
-        let event =
-            |key| NewEvent { workflow: Some(feed.workflow.clone()), ..reindex::event(entity, key, PRIORITY_REINDEX) };
-        store.call(Request::Append { events: keys.into_iter().map(event).collect(), idempotency: None }).await?;
+        let event = |key| reindex::event(entity, key, PRIORITY_REINDEX, &feed.workflow);
+        reindex::append(store, keys.into_iter().map(event).collect()).await?;
         Ok(true)
     }
 
     async fn note_served(
         &self,
         index: &Index,
+        feeds: &[Feed],
         progress: &mut Progress,
         store: &dyn Store,
         memory: &mut Memory,
     ) -> Result<(), Failure> {
         *memory = Memory::default();
         (progress.phase, progress.is_asked) = (Phase::Served, false);
+        // The workflows have had every row: no first fill is due.
+        for feed in feeds {
+            let Some(source) = self.source(&feed.source) else { continue };
+            let Some(bound) = source.entity(&feed.entity) else { continue };
+            let rows = Rows { database: &source.database, entity: &bound.entity, workflow: &feed.workflow };
+            rows.note_done().await?;
+        }
         put(store, &index.sink, progress).await?;
         tracing::info!(sink = %index.sink, generation = progress.generation, rows = progress.events(), "the next generation is served");
         Ok(())

@@ -2,17 +2,18 @@
 //! rebuilt from the rows in place and cannot be searched meanwhile. An index that is only outdated is served until its
 //! next generation is built.
 //!
-//! Before an index is set aside, its entities are marked as not indexed: a crash in between costs work, never a
+//! Before an index is set aside, the workflows into it are marked as not filled: a crash in between costs work, never a
 //! document.
 
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_sink_tantivy::TantivySink;
+use honeyflow_workflow::Definition;
 
-use super::{reindex, source::OpenSource};
+pub use super::fill::fill;
 use crate::{
     codes,
-    config::{Config, SinkConfig},
+    config::{Config, SinkConfig, sinks_of},
     registry,
 };
 
@@ -44,12 +45,18 @@ fn hopeless(config: &Config, open: impl Fn(&SinkConfig) -> Result<(), Failure>) 
     judged.filter(|outdated| HOPELESS.contains(&&*outdated.why.code)).collect()
 }
 
-/// Every entity whose documents are in one of these indexes.
-pub fn entities_of(config: &Config, outdated: &[OutdatedIndex<'_>]) -> Vec<Name> {
-    let mut names: Vec<Name> = outdated.iter().flat_map(|outdated| config.entities_into(&outdated.sink.name)).collect();
-    names.sort();
-    names.dedup();
-    names
+/// Every pair of an entity and a workflow that writes its documents into one of these indexes.
+pub fn feeds_of(config: &Config, outdated: &[OutdatedIndex<'_>]) -> Vec<(Name, Name)> {
+    let into = |workflow: &&Definition| {
+        sinks_of(workflow).any(|(_, into)| outdated.iter().any(|outdated| *outdated.sink.name == *into))
+    };
+    let mut pairs: Vec<(Name, Name)> = Vec::new();
+    for workflow in config.workflows.iter().filter(into) {
+        pairs.extend(workflow.on.iter().map(|on| (on.entity.clone(), workflow.name.clone())));
+    }
+    pairs.sort();
+    pairs.dedup();
+    pairs
 }
 
 /// Moves the old index aside; the next start creates an empty one. Fails while a node writes to it.
@@ -57,51 +64,6 @@ pub fn set_aside(config: &Config, outdated: &OutdatedIndex<'_>) -> Result<(), Fa
     let folder = registry::sink_options(outdated.sink, &config.node)?.folder;
     if let Some(aside) = TantivySink::set_aside(&folder)? {
         tracing::warn!(sink = %outdated.sink.name, aside = %aside.display(), "set the old index aside: {}", outdated.why.message);
-    }
-    Ok(())
-}
-
-/// Whether an index of the entity is missing or empty, for example after its folder was removed. An index that must be
-/// rebuilt does not count as empty: opening it reports the failure.
-async fn is_empty(config: &Config, entity: &str) -> Result<bool, Failure> {
-    for sink in &config.sinks {
-        if !config.entities_into(&sink.name).iter().any(|name| &**name == entity) {
-            continue;
-        }
-        let empty = match registry::reading_sink(sink, config) {
-            Ok(Some(opened)) => match opened.list(None, 1).await {
-                Ok((hits, next)) => hits.is_empty() && next.is_none(),
-                // The cluster is unreachable: `verify` will show what it holds.
-                Err(failure) if sink.table.is_some() => {
-                    tracing::warn!(sink = %sink.name, %failure, "cannot check whether the table is empty");
-                    false
-                }
-                Err(failure) => return Err(failure),
-            },
-            Ok(None) => true,
-            Err(failure) => failure.code == codes::INDEX_MISSING,
-        };
-        if empty {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Queues an event with the reindex priority for rows that have had none: rows from before the triggers were installed,
-/// and all rows if the index is empty.
-pub async fn fill(config: &Config, open: &OpenSource) -> Result<(), Failure> {
-    let store = &open.database.store;
-    for bound in &open.bound {
-        let entity = &bound.entity;
-        if reindex::was_done(store, &entity.name).await? {
-            if !is_empty(config, &entity.name).await? {
-                continue;
-            }
-            reindex::forget(store, &entity.name).await?;
-        }
-        let events = reindex::queue_all(store, entity).await?;
-        tracing::info!(entity = %entity.name, events, "queued the rows that already existed");
     }
     Ok(())
 }

@@ -3,20 +3,26 @@
 //! difference counts only if it remains after the waiting events of its key. A repair is a new event. A flood of
 //! documents without rows is repaired only after an operator confirms it (see [`delete_guard`]).
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use honeyflow_event::{Document, Key, Name, PRIORITY_DEFAULT, document};
+use honeyflow_event::{Document, EventId, Key, Name, PRIORITY_DEFAULT, Stamp, document};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::Sink;
-use honeyflow_store::{Admin, AdminReply, Load, LoadResult, Reply, Request, Store};
+use honeyflow_step_http::codes::EXPRESSION_FAILED;
+use honeyflow_store::{Admin, AdminReply, Load, LoadResult, Reply, Request, Store, admin::ParkedFilter};
 use honeyflow_workflow::{Expression, Graph, Role, Variables};
 use serde::Serialize;
 
 use super::{
     delete_guard,
-    reindex::{ask, event},
+    patience::Patience,
+    reindex::{append, ask, event, misplaced},
 };
-use crate::{codes, registry::BoundEntity};
+use crate::registry::BoundEntity;
 
 const PAGE: u32 = 500;
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -24,6 +30,11 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 const DIFFERENCES_MAX: usize = 100_000;
 /// How long waiting events may explain a difference.
 const PENDING_MAX: Duration = Duration::from_secs(60);
+/// The number of repairs that are stored, or looked up, at once.
+const REPAIRS_AT_ONCE: usize = 1000;
+/// How long a repair waits for its rows while none of them is processed: longer than the attempts of a step take.
+const REPAIR_MAX: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -34,6 +45,40 @@ pub enum Kind {
     Stale,
     /// A document without a row.
     Extra,
+    /// A row that gives no document: it cannot be loaded or transformed, or the sink cannot store the result.
+    Unreadable,
+}
+
+/// What is wrong with a row that gives no document.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Reason {
+    pub code: String,
+    pub message: String,
+}
+
+impl From<Failure> for Reason {
+    fn from(failure: Failure) -> Reason {
+        Reason { code: failure.code.to_string(), message: failure.message }
+    }
+}
+
+/// Why a document still differs from its row after the repair.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotRepaired {
+    /// The repair is parked under this id.
+    Parked { id: i64, code: String, message: String },
+    /// The repair was not processed in time.
+    Waiting,
+    /// The repair was processed.
+    Different,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    Compared(u64),
+    /// Differences that waiting events may explain.
+    Unexplained(u64),
 }
 
 #[derive(Serialize)]
@@ -44,6 +89,7 @@ pub struct VerifyReport {
     pub missing: u64,
     pub stale: u64,
     pub extra: u64,
+    pub unreadable: u64,
     pub repaired: u64,
     /// Documents without a row that the delete guard holds back.
     #[serde(skip_serializing_if = "is_zero")]
@@ -52,11 +98,24 @@ pub struct VerifyReport {
     pub compared: &'static str,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<String, Kind>,
+    /// Why a row is unreadable, by key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub reasons: BTreeMap<String, Reason>,
+    #[serde(skip)]
+    stamps: BTreeMap<String, (Option<Stamp>, Option<Stamp>)>,
+    /// The differences that a repair has not removed, by key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_repaired: BTreeMap<String, NotRepaired>,
 }
 
 impl VerifyReport {
     pub fn is_equal(&self) -> bool {
-        self.missing + self.stale + self.extra == 0
+        self.missing + self.stale + self.extra + self.unreadable == 0
+    }
+
+    /// Whether nothing differs any more after a repair.
+    pub fn is_repaired(&self) -> bool {
+        self.not_repaired.is_empty() && self.held == 0
     }
 }
 
@@ -67,6 +126,71 @@ enum Recipe {
     Presence,
 }
 
+/// What the sink should hold for a key.
+enum Wanted {
+    Nothing,
+    /// A document with any content.
+    Any,
+    Document(Arc<serde_json::Value>),
+    /// The row gives no document: it is parked, and the sink may still hold the last valid one.
+    Unreadable(Reason),
+}
+
+/// The differences between a table and a sink.
+#[derive(Default)]
+struct Differences {
+    kinds: BTreeMap<String, Kind>,
+    reasons: BTreeMap<String, Reason>,
+    /// The stamps of the documents when the difference was found first, and by the last comparison.
+    stamps: BTreeMap<String, (Option<Stamp>, Option<Stamp>)>,
+}
+
+impl Differences {
+    fn note(&mut self, key: &str, held: Option<Stamp>, difference: Option<(Kind, Option<Reason>)>) {
+        self.reasons.remove(key);
+        match difference {
+            Some((kind, reason)) if self.kinds.len() < DIFFERENCES_MAX || self.kinds.contains_key(key) => {
+                self.kinds.insert(key.to_owned(), kind);
+                self.stamps.entry(key.to_owned()).or_insert((held, held)).1 = held;
+                self.reasons.extend(reason.map(|reason| (key.to_owned(), reason)));
+            }
+            Some(_) => {}
+            None => {
+                self.kinds.remove(key);
+                self.stamps.remove(key);
+            }
+        }
+    }
+
+    /// Forgets the differences of documents that were written since: their rows keep changing, and every change is
+    /// followed.
+    fn forget_written(&mut self) {
+        let stamps = &self.stamps;
+        self.kinds
+            .retain(|key, kind| *kind == Kind::Unreadable || stamps.get(key).is_none_or(|(first, last)| first == last));
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.kinds.keys().map(|key| key.as_str().into()).collect()
+    }
+}
+
+/// The rows that a repair has queued, by key.
+#[derive(Default)]
+pub struct Repairs {
+    rows: BTreeMap<String, EventId>,
+}
+
+impl Repairs {
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
 pub struct Verification<'a> {
     pub store: &'a dyn Store,
     pub bound: &'a BoundEntity,
@@ -75,10 +199,10 @@ pub struct Verification<'a> {
 }
 
 impl Verification<'_> {
-    /// Runs the comparison. `progress` receives the number of rows and documents compared.
-    pub async fn run(&self, repair: bool, mut progress: impl FnMut(u64)) -> Result<VerifyReport, Failure> {
+    /// Runs the comparison.
+    pub async fn run(&self, mut progress: impl FnMut(Progress)) -> Result<VerifyReport, Failure> {
         let recipe = recipe(self.graph);
-        let mut found = BTreeMap::new();
+        let mut found = Differences::default();
         let (mut rows, mut documents) = (0, 0);
         let mut after = None;
         loop {
@@ -89,7 +213,7 @@ impl Verification<'_> {
             rows += keys.len() as u64;
             self.compare(&keys, &recipe, &mut found).await?;
             after = Some(last);
-            progress(rows + documents);
+            progress(Progress::Compared(rows + documents));
         }
         let mut cursor = None;
         loop {
@@ -97,15 +221,14 @@ impl Verification<'_> {
             documents += hits.len() as u64;
             let keys: Vec<Key> = hits.iter().map(|hit| hit.key.as_str().into()).collect();
             self.compare(&keys, &recipe, &mut found).await?;
-            progress(rows + documents);
+            progress(Progress::Compared(rows + documents));
             match next {
                 Some(next) => cursor = Some(next),
                 None => break,
             }
         }
-        self.wait_for_events(&recipe, &mut found).await?;
-        let (repaired, held) = if repair { self.repair(&found).await? } else { (0, 0) };
-        let count = |kind| found.values().filter(|found| **found == kind).count() as u64;
+        self.wait_for_events(&recipe, &mut found, &mut progress).await?;
+        let count = |kind| found.kinds.values().filter(|found| **found == kind).count() as u64;
         Ok(VerifyReport {
             entity: self.bound.entity.name.clone(),
             rows,
@@ -113,95 +236,187 @@ impl Verification<'_> {
             missing: count(Kind::Missing),
             stale: count(Kind::Stale),
             extra: count(Kind::Extra),
-            repaired,
-            held,
+            unreadable: count(Kind::Unreadable),
+            repaired: 0,
+            held: 0,
             compared: if matches!(recipe, Recipe::Content(_)) { "content" } else { "presence" },
-            differences: found,
+            differences: found.kinds,
+            reasons: found.reasons,
+            stamps: found.stamps,
+            not_repaired: BTreeMap::new(),
         })
     }
 
-    /// Adds each key that differs to `found`, and removes the keys that do not differ.
-    async fn compare(&self, keys: &[Key], recipe: &Recipe, found: &mut BTreeMap<String, Kind>) -> Result<(), Failure> {
+    /// Notes each key that differs, and forgets the keys that do not differ.
+    async fn compare(&self, keys: &[Key], recipe: &Recipe, found: &mut Differences) -> Result<(), Failure> {
         if keys.is_empty() {
             return Ok(());
         }
         let wanted = self.wanted(keys, recipe).await?;
         let held = self.sink.stat(keys.to_vec()).await?;
         for ((key, wanted), held) in keys.iter().zip(wanted).zip(held) {
-            let difference = match (wanted, held, recipe) {
-                (None, None, _) => None,
-                (Some(_), None, _) => Some(Kind::Missing),
-                (None, Some(_), _) => Some(Kind::Extra),
-                (Some(Some(wanted)), Some(held), Recipe::Content(_)) => match self.sink.as_held(&wanted) {
-                    Ok(wanted) => (document::hash(&wanted) != held.hash).then_some(Kind::Stale),
-                    // A document that the sink cannot store is parked; the sink may hold the last valid one.
-                    Err(failure) if failure.class == Class::Reject => None,
-                    Err(failure) => return Err(failure),
+            let stamp = held.as_ref().map(|held| held.stamp);
+            let difference = match (wanted, held) {
+                (Wanted::Unreadable(reason), _) => Some((Kind::Unreadable, Some(reason))),
+                (Wanted::Nothing, None) | (Wanted::Any, Some(_)) => None,
+                (Wanted::Nothing, Some(_)) => Some((Kind::Extra, None)),
+                (Wanted::Any, None) => Some((Kind::Missing, None)),
+                (Wanted::Document(wanted), held) => match (self.sink.as_held(&wanted), held) {
+                    (Err(failure), _) if failure.class == Class::Reject => {
+                        Some((Kind::Unreadable, Some(failure.into())))
+                    }
+                    (Err(failure), _) => return Err(failure),
+                    (Ok(_), None) => Some((Kind::Missing, None)),
+                    (Ok(wanted), Some(held)) => (document::hash(&wanted) != held.hash).then_some((Kind::Stale, None)),
                 },
-                _ => None,
             };
-            match difference {
-                Some(kind) if found.len() < DIFFERENCES_MAX => {
-                    found.insert(key.to_string(), kind);
-                }
-                Some(_) => {}
-                None => {
-                    found.remove(&**key);
-                }
-            }
+            found.note(key, stamp, difference);
         }
         Ok(())
     }
 
-    /// What the sink should hold for each key: no document, any document, or this document.
-    async fn wanted(&self, keys: &[Key], recipe: &Recipe) -> Result<Vec<Option<Document>>, Failure> {
+    async fn wanted(&self, keys: &[Key], recipe: &Recipe) -> Result<Vec<Wanted>, Failure> {
         let statement = self.bound.document.clone();
         let load = Load { statement, keys: keys.to_vec(), expand: None, timeout: LOAD_TIMEOUT };
         let Reply::Loaded(loaded) = self.store.call(Request::Load(load)).await? else { return Err(misplaced()) };
-        let made = loaded.into_iter().map(|loaded| match loaded {
-            LoadResult::Document(None) => None,
-            LoadResult::Document(Some(row)) => Some(match recipe {
-                Recipe::Content(transforms) => transformed(&row, transforms),
-                Recipe::Presence => None,
-            }),
-            // A row that gives no document is parked; the sink may still hold the last valid document.
-            LoadResult::Rejected(_) => Some(None),
+        let made = loaded.into_iter().map(|loaded| match (loaded, recipe) {
+            (LoadResult::Document(None), _) => Wanted::Nothing,
+            (LoadResult::Document(Some(row)), Recipe::Content(transforms)) => match transformed(&row, transforms) {
+                Ok(Some(document)) => Wanted::Document(document),
+                Ok(None) => Wanted::Nothing,
+                Err(message) => Wanted::Unreadable(Failure::reject(EXPRESSION_FAILED, message).into()),
+            },
+            (LoadResult::Document(Some(_)), Recipe::Presence) => Wanted::Any,
+            (LoadResult::Rejected(failure), _) => Wanted::Unreadable(failure.into()),
         });
         Ok(made.collect())
     }
 
     /// Waits while waiting events may explain the differences, and removes those that disappear.
-    async fn wait_for_events(&self, recipe: &Recipe, found: &mut BTreeMap<String, Kind>) -> Result<(), Failure> {
-        let pause = Duration::from_millis(500);
-        let mut waited = Duration::ZERO;
-        while !found.is_empty() && waited < PENDING_MAX {
+    async fn wait_for_events(
+        &self,
+        recipe: &Recipe,
+        found: &mut Differences,
+        progress: &mut impl FnMut(Progress),
+    ) -> Result<(), Failure> {
+        let compared_at = Instant::now();
+        // No event changes what a row gives.
+        let is_open = |found: &Differences| found.kinds.values().any(|kind| *kind != Kind::Unreadable);
+        while is_open(found) && compared_at.elapsed() < PENDING_MAX {
+            progress(Progress::Unexplained(found.kinds.len() as u64));
             let AdminReply::Lag(lag) = ask(self.store, Admin::Lag).await? else { return Err(misplaced()) };
-            let keys: Vec<Key> = found.keys().map(|key| key.as_str().into()).collect();
-            for keys in keys.chunks(PAGE as usize) {
-                self.compare(keys, recipe, found).await?;
-            }
-            if lag.waiting + lag.delayed == 0 {
+            // Events that were written after the comparison explain nothing: steady traffic is not waited for.
+            let is_newer = Duration::from_millis(lag.oldest_ms) < compared_at.elapsed();
+            self.compare_again(&found.keys(), recipe, found).await?;
+            if lag.waiting == 0 || is_newer {
                 break;
             }
-            tokio::time::sleep(pause).await;
-            waited += pause;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        found.forget_written();
+        Ok(())
+    }
+
+    async fn compare_again(&self, keys: &[Key], recipe: &Recipe, found: &mut Differences) -> Result<(), Failure> {
+        for keys in keys.chunks(PAGE as usize) {
+            self.compare(keys, recipe, found).await?;
         }
         Ok(())
     }
 
-    /// Queues an event for each difference. Returns the number of repaired and of held documents.
-    async fn repair(&self, found: &BTreeMap<String, Kind>) -> Result<(u64, u64), Failure> {
+    /// Queues an event for each difference, for the compared workflow alone. Documents that the delete guard holds back
+    /// are only counted.
+    pub async fn queue_repairs(&self, report: &mut VerifyReport) -> Result<Repairs, Failure> {
         let entity = &self.bound.entity;
-        let extra = found.values().filter(|kind| **kind == Kind::Extra).count();
-        let removes = delete_guard::may_remove(self.store, &entity.name, extra).await?;
-        let repaired = found.iter().filter(|(_, kind)| removes || **kind != Kind::Extra);
+        let removes =
+            delete_guard::may_remove(self.store, &entity.name, usize::try_from(report.extra).unwrap_or(usize::MAX));
+        let removes = removes.await?;
+        report.held = if removes { 0 } else { report.extra };
+        let repaired = report.differences.iter().filter(|(_, kind)| removes || **kind != Kind::Extra);
         let keys: Vec<&String> = repaired.map(|(key, _)| key).collect();
-        for keys in keys.chunks(1000) {
-            let events = keys.iter().map(|key| event(entity, key.as_str().into(), PRIORITY_DEFAULT)).collect();
-            self.store.call(Request::Append { events, idempotency: None }).await?;
+        let mut repairs = Repairs::default();
+        for keys in keys.chunks(REPAIRS_AT_ONCE) {
+            let event = |key: &&String| event(entity, key.as_str().into(), PRIORITY_DEFAULT, &self.graph.name);
+            let ids = append(self.store, keys.iter().map(event).collect()).await?;
+            repairs.rows.extend(keys.iter().map(|key| (*key).clone()).zip(ids));
         }
-        Ok((keys.len() as u64, if removes { 0 } else { extra as u64 }))
+        Ok(repairs)
     }
+
+    /// Compares the repaired keys again: what is equal now was repaired, of all others the report says why not.
+    pub async fn check_repairs(&self, repairs: &Repairs, report: &mut VerifyReport) -> Result<(), Failure> {
+        // Compared with the stamps of the report: a document that was written since has been repaired.
+        let mut left = Differences { stamps: std::mem::take(&mut report.stamps), ..Differences::default() };
+        let keys: Vec<Key> = repairs.rows.keys().map(|key| key.as_str().into()).collect();
+        self.compare_again(&keys, &recipe(self.graph), &mut left).await?;
+        left.forget_written();
+        report.repaired = (repairs.rows.len() - left.kinds.len()) as u64;
+        if left.kinds.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<EventId> = left.kinds.keys().filter_map(|key| repairs.rows.get(key)).copied().collect();
+        let waiting = still_waiting(self.store, &rows).await?;
+        let mut parked = self.parked().await?;
+        for key in left.kinds.into_keys() {
+            let is_waiting = repairs.rows.get(&key).is_some_and(|row| waiting.contains(row));
+            let why = match parked.remove(&key) {
+                _ if is_waiting => NotRepaired::Waiting,
+                Some(parked) => parked,
+                None => NotRepaired::Different,
+            };
+            report.not_repaired.insert(key, why);
+        }
+        report.reasons.extend(left.reasons);
+        Ok(())
+    }
+
+    /// The parked entries of the entity and the workflow, by key.
+    async fn parked(&self) -> Result<BTreeMap<String, NotRepaired>, Failure> {
+        let (entity, workflow) = (Some(self.bound.entity.name.clone()), Some(self.graph.name.clone()));
+        let filter = ParkedFilter { entity, workflow, ..ParkedFilter::default() };
+        let (mut found, mut after) = (BTreeMap::new(), 0);
+        loop {
+            let page = Admin::Parked { filter: filter.clone(), after, limit: PAGE };
+            let AdminReply::Parked(rows) = ask(self.store, page).await? else { return Err(misplaced()) };
+            let Some(last) = rows.last() else { return Ok(found) };
+            after = last.id;
+            let parked = |row: honeyflow_store::admin::ParkedRow| {
+                (row.key, NotRepaired::Parked { id: row.id, code: row.code, message: row.message })
+            };
+            found.extend(rows.into_iter().map(parked));
+        }
+    }
+}
+
+/// Waits until the rows of these repairs are processed, or none of them was for a long time. `progress` receives the
+/// number of rows left.
+pub async fn until_processed<'r>(
+    store: &dyn Store,
+    repairs: impl IntoIterator<Item = &'r Repairs>,
+    mut progress: impl FnMut(u64),
+) -> Result<(), Failure> {
+    let mut left: Vec<EventId> = repairs.into_iter().flat_map(|repairs| repairs.rows.values().copied()).collect();
+    let mut patience = Patience::new(REPAIR_MAX);
+    loop {
+        left = still_waiting(store, &left).await?;
+        progress(left.len() as u64);
+        if left.is_empty() || !patience.allows(left.len() as u64) {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The rows among these that are still in the outbox.
+async fn still_waiting(store: &dyn Store, rows: &[EventId]) -> Result<Vec<EventId>, Failure> {
+    let mut waiting = Vec::new();
+    for events in rows.chunks(REPAIRS_AT_ONCE) {
+        match ask(store, Admin::Waiting { events: events.to_vec() }).await? {
+            AdminReply::Ids(ids) => waiting.extend(ids),
+            _ => return Err(misplaced()),
+        }
+    }
+    Ok(waiting)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
@@ -236,14 +451,11 @@ fn recipe(graph: &Graph) -> Recipe {
     Recipe::Content(transforms)
 }
 
-fn transformed(row: &Arc<serde_json::Value>, transforms: &[Expression]) -> Document {
+/// Applies the transforms as the workflow does; null is no document.
+fn transformed(row: &Arc<serde_json::Value>, transforms: &[Expression]) -> Result<Document, String> {
     let mut value = row.clone();
     for expression in transforms {
-        value = Arc::new(expression.evaluate(&value, &Variables::default()).ok()?);
+        value = Arc::new(expression.evaluate(&value, &Variables::default())?);
     }
-    Some(value)
-}
-
-fn misplaced() -> Failure {
-    Failure::fatal(codes::MISPLACED_REPLY, "the store sent a reply that does not fit the request")
+    Ok((!value.is_null()).then_some(value))
 }

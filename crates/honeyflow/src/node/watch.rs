@@ -17,7 +17,7 @@ use super::{
     cancel::Cancels, hive::Hives, operator_request, reindex::ask, source::OpenSource, verify, verify::Verification,
     versions,
 };
-use crate::registry::BoundEntity;
+use crate::registry::{self, BoundEntity};
 
 /// A pause takes effect, and a dropped trigger is found, within twice this time.
 const EVERY: Duration = Duration::from_secs(2);
@@ -110,8 +110,12 @@ impl Watch {
             let into = graph.steps.iter().find_map(|step| step.settings.get("into")?.as_str());
             let Some((_, sink)) = self.sinks.iter().find(|(name, _)| Some(&**name) == into) else { continue };
             let verification = Verification { store: &source.database.store, bound, sink: &**sink, graph };
-            let verified = verification.run(true, |_| {}).await?;
-            tracing::warn!(%entity, missed = verified.repaired, "verified, because changes may have been missed");
+            let mut verified = verification.run(|_| {}).await?;
+            let repairs = verification.queue_repairs(&mut verified).await?;
+            tracing::warn!(%entity, missed = repairs.len(), "verified, because changes may have been missed");
+            if verified.unreadable > 0 {
+                tracing::warn!(%entity, unreadable = verified.unreadable, "rows of this entity give no document");
+            }
             if verified.held > 0 {
                 tracing::error!(
                     %entity,
@@ -121,6 +125,22 @@ impl Watch {
                 );
             }
         }
+        self.warn_of_missed(entity);
         Ok(())
+    }
+
+    /// Names the workflows that have no documents to compare: changes that made no event did not run them.
+    fn warn_of_missed(&self, entity: &Name) {
+        let kinds = registry::kinds();
+        let runs = |graph: &&Arc<Graph>| graph.on.iter().any(|on| on.entity == *entity);
+        let graphs = self.graphs.iter().filter(runs).filter(|graph| !graph.definition.has_sink(&kinds));
+        let workflows: Vec<&Name> = graphs.map(|graph| &graph.name).collect();
+        if !workflows.is_empty() {
+            tracing::warn!(
+                %entity,
+                ?workflows,
+                "these workflows write no documents, so missed changes cannot be found: they did not run for them"
+            );
+        }
     }
 }

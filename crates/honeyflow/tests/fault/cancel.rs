@@ -5,7 +5,7 @@ use crate::{shop::Shop, wait};
 /// A shop with an additional workflow that sleeps.
 fn asleep() -> Shop {
     let shop = Shop::new(3);
-    let nap = "[workflow.nap]\non = [{ source = \"shop\", entity = \"book\" }]\nstep.nap = { use = \"sleep\", for = \"1h\" }\n";
+    let nap = "[workflow.nap]\non = [{ source = \"shop\", entity = \"book\", existing = true }]\nstep.nap = { use = \"sleep\", for = \"1h\" }\n";
     shop.write_config(&(shop.config() + nap));
     shop
 }

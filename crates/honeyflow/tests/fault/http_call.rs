@@ -87,6 +87,7 @@ impl Scripted {
 fn calling(books: u32, path: &str) -> (Shop, Arc<Scripted>) {
     let (scripted, port) = Scripted::serve();
     let shop = Shop::new(books);
+    shop.replace_in_config("entity = \"book\" }]", "entity = \"book\", existing = true }]");
     shop.replace_in_config(
         "step.index = { use = \"search.index\", needs = [\"load\"]",
         &format!(

@@ -40,6 +40,7 @@ fn f58_a_second_term_ends_the_node_immediately() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("an address").port();
     let before = shop.config();
+    shop.replace_in_config("entity = \"book\" }]", "entity = \"book\", existing = true }]");
     shop.replace_in_config("listen = ", "drain  = \"10m\"\nlisten = ");
     shop.replace_in_config(
         "step.index = { use = \"search.index\", needs = [\"load\"]",

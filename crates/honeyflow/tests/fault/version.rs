@@ -139,6 +139,7 @@ step.wait  = {SLEEP}
 step.index = {{ use = "search.index", needs = ["load", "wait"], input = "$steps.load", into = "book", tries = 1 }}"#
     );
     shop.replace_in_config(PLAIN, &steps);
+    shop.replace_in_config("entity = \"book\" }]", "entity = \"book\", existing = true }]");
     let sink = "[sink.other]\nurl = \"tantivy:other\"\nfield = { title = \"text\" }\n";
     let into_other = r#"into = "other", tries = 1 }"#;
     let config = shop.config().replace(r#"into = "book", tries = 1 }"#, into_other) + sink;

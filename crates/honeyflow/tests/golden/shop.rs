@@ -61,7 +61,7 @@ step.load  = { use = "sql.load", tries = 1 }
 step.index = { use = "search.index", needs = ["load"], into = "book", tries = 1, limit = "few" }
 
 [workflow.tell]
-on = [{ source = "shop", entity = "publisher" }]
+on = [{ source = "shop", entity = "publisher", existing = true }]
 step.load  = { use = "sql.load", tries = 1 }
 step.call  = { use = "http.call", needs = ["load"], url = "http://127.0.0.1:9/{.id}", http = true, allow-networks = ["127.0.0.0/8"], limit = "calls" }
 step.pause = { use = "sleep", for = "1h", needs = ["load"] }

@@ -2,6 +2,8 @@
 //! is itself stored whole in `_source`. A value that does not fit its field rejects that document alone; if the fields
 //! are outdated, the value is only left out of the field.
 
+use std::sync::Arc;
+
 use honeyflow_event::{Key, Stamp, document, key::KEY_BYTES_MAX};
 use honeyflow_runtime::Failure;
 use honeyflow_sink::Write;
@@ -48,6 +50,12 @@ impl Change {
 pub(crate) fn prepare(layout: &Layout, write: Write) -> PreparedWrite {
     let change = change_of(layout, &write).unwrap_or_else(Change::Rejected);
     PreparedWrite { key: write.key, stamp: write.stamp, change }
+}
+
+/// Fails if the index cannot hold the document.
+pub(crate) fn check(layout: &Layout, document: &Arc<Value>) -> Result<(), Failure> {
+    let write = Write { key: "".into(), stamp: Stamp::default(), document: Some(document.clone()) };
+    change_of(layout, &write).map(drop)
 }
 
 fn change_of(layout: &Layout, write: &Write) -> Result<Change, Failure> {

@@ -10,11 +10,13 @@ use futures_util::future::BoxFuture;
 use honeyflow_event::Key;
 use honeyflow_runtime::Failure;
 use honeyflow_sink::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
+use serde_json::Value;
 
 use crate::{
     build::Generations,
     codes,
     config::{Field, Options, check_fields},
+    encode,
     folder::Folder,
     generation::Generation,
     open_generation::blocking,
@@ -278,5 +280,10 @@ impl Sink for TantivySink {
 
     fn count(&self) -> BoxFuture<'static, Result<u64, Failure>> {
         self.read(|generation| Ok(generation.reader.searcher().num_docs()))
+    }
+
+    fn as_held(&self, document: &Arc<Value>) -> Result<Arc<Value>, Failure> {
+        encode::check(&self.generations.served().generation.layout, document)?;
+        Ok(document.clone())
     }
 }
