@@ -43,6 +43,7 @@ use honeyflow_workflow::problem::nearest;
 use crate::{
     codes,
     config::{self, Config, LoadedConfig, Report, SourceConfig},
+    node::{secrets, steps},
     registry::{self, Database},
 };
 use output::{Colour, Format, Output};
@@ -178,11 +179,12 @@ impl Context {
         loaded.config.take().ok_or_else(|| Fault::Config(Box::new(loaded.report(Vec::new()))))
     }
 
-    /// Loads the configuration for a command that runs a node. Also checks that every step can be built, before
-    /// anything is installed.
+    /// Loads the configuration for a command that runs a node. Also checks that every secret can be read and every step
+    /// can be built, before anything is installed.
     pub fn config_to_run(&self) -> Result<Config, Fault> {
         let mut loaded = self.load()?;
-        let problems = loaded.config.as_ref().map_or_else(Vec::new, crate::node::steps::problems);
+        let mut problems = loaded.config.as_ref().map_or_else(Vec::new, steps::problems);
+        problems.extend(loaded.config.iter().flat_map(secrets::unreadable).map(|secret| secret.error()));
         match loaded.config.take() {
             Some(config) if problems.is_empty() => Ok(config),
             _ => Err(Fault::Config(Box::new(loaded.report(problems)))),

@@ -8,7 +8,7 @@ use honeyflow_workflow::Problem;
 use serde_json::Value;
 
 use crate::{
-    config::{Config, sinks_of},
+    config::{Config, SinkConfig, sinks_of},
     registry::{BoundEntity, Database, cassandra},
 };
 
@@ -17,7 +17,11 @@ const ROWS: u32 = 100;
 const WITHIN: Duration = Duration::from_secs(30);
 
 pub async fn check_tables(config: &Config, database: &Database, bound: &[BoundEntity], problems: &mut Vec<Problem>) {
-    for sink in config.sinks.iter().filter(|sink| sink.table.is_some()) {
+    // Without the password, which has been reported, the cluster refuses every connection.
+    let can_log_in =
+        |name: &str| config.cluster(name).is_none_or(|cluster| cluster.cql.unreadable_password().is_none());
+    let is_reachable = |sink: &&SinkConfig| sink.table.as_ref().is_some_and(|table| can_log_in(&table.cluster));
+    for sink in config.sinks.iter().filter(is_reachable) {
         let entities = config.entities_into(&sink.name);
         let Some(bound) = bound.iter().find(|bound| entities.contains(&bound.entity.name)) else { continue };
         // A step between load and sink may change the row, so its documents cannot be checked here.

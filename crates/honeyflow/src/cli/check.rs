@@ -10,7 +10,11 @@ use crate::{
     check::{self, SourceReport, delivery, setup},
     config::{Config, reference},
     escape, failures,
-    node::steps,
+    node::{
+        fill,
+        secrets::{self, UnreadableSecret},
+        steps,
+    },
     registry,
 };
 
@@ -76,9 +80,11 @@ fn conclude(context: &Context, report: &crate::config::Report, summary: &str) ->
     Ok(if report.errors() == 0 { Outcome::Success } else { Outcome::Negative })
 }
 
+/// Examines every source whose address can be read here.
 async fn examine(config: &Config, problems: &mut Vec<Problem>) -> Vec<SourceReport> {
+    problems.extend(secrets::unreadable(config).iter().map(UnreadableSecret::finding));
     let mut all = Vec::new();
-    for source in &config.sources {
+    for source in config.sources.iter().filter(|source| source.url.resolve().is_ok()) {
         let mut examined = check::examine(config, source).await;
         problems.append(&mut examined.problems);
         all.push(examined);
@@ -91,7 +97,15 @@ async fn summarise(config: &Config, examined: &[SourceReport], problems: &mut Ve
     for source in examined {
         let Some(database) = &source.database else { continue };
         let state = match database.installed().await {
-            Ok(Some(installed)) => format!("capture installed (tables of version {})", installed.version),
+            Ok(Some(installed)) if database.captures() => {
+                format!("capture installed (tables of version {})", installed.version)
+            }
+            Ok(Some(installed)) => {
+                format!(
+                    "tables of version {} installed; no capture: the application inserts the events",
+                    installed.version
+                )
+            }
             Ok(None) => "not installed yet: honeyflow source install".into(),
             Err(failure) => failure.message,
         };
@@ -106,6 +120,10 @@ async fn summarise(config: &Config, examined: &[SourceReport], problems: &mut Ve
                 format!("{table} ({})", used.join(", "))
             });
             let _ = writeln!(text, "  {entity} reads {}", escape::line(&tables.collect::<Vec<_>>().join(", ")));
+        }
+        let expected = fill::expected_effects(config, database, &source.bound).await;
+        for line in expected.unwrap_or_else(|failure| vec![failure.message]) {
+            let _ = writeln!(text, "  {}", escape::line(&line));
         }
     }
     let effects = delivery::effects(config, &registry::kinds());

@@ -10,7 +10,7 @@ use tokio::signal::unix::Signal;
 use super::Context;
 use crate::{
     config::{self, Config},
-    node::{self, plan, rebuild, shape, source::OpenSource},
+    node::{self, preflight, rebuild, secrets, shape},
     registry,
 };
 
@@ -39,8 +39,9 @@ pub async fn changed(current: &Config, context: &Context, hang_up: &mut Signal) 
 
 async fn accept(current: &Config, context: &Context, text: String) -> Result<Config, String> {
     let loaded = config::parse(&context.file, text, &registry::kinds()).map_err(|report| report.text(false))?;
-    let report = loaded.report(Vec::new()).text(false);
-    let next = loaded.config.ok_or(report)?;
+    let unreadable = loaded.config.iter().flat_map(secrets::unreadable).map(|secret| secret.error()).collect();
+    let report = loaded.report(unreadable);
+    let next = loaded.config.filter(|_| report.errors() == 0).ok_or_else(|| report.text(false))?;
     if next.node.data != current.node.data || next.node.listen != current.node.listen {
         return Err("changing [node] data or listen needs a restart".to_owned());
     }
@@ -50,10 +51,6 @@ async fn accept(current: &Config, context: &Context, text: String) -> Result<Con
 
 /// Does everything that could fail at a start, before the running node is stopped.
 async fn check_start(next: &Config) -> Result<(), Failure> {
-    plan::graphs(next)?;
-    for source in &next.sources {
-        OpenSource::open(next, source).await?;
-    }
     for sink in next.indexes() {
         let options = registry::sink_options(sink, &next.node)?;
         if shape::feeds(next, &sink.name).is_none() && TantivySink::looks_outdated(&options)? {
@@ -67,5 +64,5 @@ async fn check_start(next: &Config) -> Result<(), Failure> {
             format!("{}: stop the node, run `honeyflow reindex {entity}`, then start it again", outdated.why.message);
         return Err(Failure { message, ..outdated.why });
     }
-    Ok(())
+    preflight::look(next).await.map(drop)
 }

@@ -11,7 +11,12 @@ use super::{Context, Fault, Outcome, confirm, reload};
 use crate::{
     codes,
     config::Config,
-    node::{self, Node, rebuild, source::OpenSource},
+    node::{
+        self, Node, fill,
+        preflight::{self, SourceState},
+        rebuild,
+        source::OpenSource,
+    },
     signals::{Stop, listen},
 };
 
@@ -76,7 +81,7 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Outcome, Fau
 }
 
 async fn open(config: &Config, address: SocketAddr, yes: bool, context: &Context) -> Result<(Node, Service), Fault> {
-    install_if_needed(config, yes, context).await?;
+    make_ready(config, yes, context).await?;
     let options = node::Options { address: Some(address), ..node::Options::default() };
     Ok(Node::open(config, &options).await?)
 }
@@ -102,38 +107,67 @@ fn restart_process(failure: &Failure) -> Failure {
     Failure::fatal(codes::STUCK_EXPRESSIONS, format!("cannot restart the process: {error}"))
 }
 
-async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Result<(), Fault> {
-    for source in &config.sources {
-        let open = OpenSource::open(config, source).await?;
-        open.database.refuse_if_not_durable().await?;
-        if open.database.installed().await?.is_some() {
-            // While another node works on the source this one will be refused, so it must not queue rows for its own
-            // empty index. Missing or changed triggers are repaired by the watch, which also verifies the missed
-            // changes.
-            if !open.database.is_in_use() {
-                rebuild::fill(config, &open).await?;
-            }
-            continue;
-        }
-        let tables: Vec<String> = open.capture().into_iter().map(|table| table.table).collect();
-        let what = match open.database.captures() {
-            true => format!(
-                "source {}: will create tables honeyflow_* and triggers on {} in {}, and set its journal to WAL",
-                open.name,
-                tables.join(", "),
-                open.database.place()
-            ),
-            false => format!("source {}: will create tables honeyflow_* in {}", open.name, open.database.place()),
-        };
-        if !yes && !confirm(&what, context)? {
-            return Err(Fault::usage(
-                what,
-                "pass --yes, or review the statements first: honeyflow source install --print",
-            ));
-        }
-        open.database.install(open.capture(), true).await?;
-        tracing::info!(source = %open.name, "installed");
-        rebuild::fill(config, &open).await?;
+/// Makes every source ready for the node. Nothing is changed before all looks have succeeded and the user has agreed.
+async fn make_ready(config: &Config, yes: bool, context: &Context) -> Result<(), Fault> {
+    let states = preflight::look(config).await?;
+    let missing: Vec<&OpenSource> =
+        states.iter().filter(|state| state.installed.is_none()).map(|state| &state.source).collect();
+    if !missing.is_empty() {
+        preflight::refuse_conflicting_nodes(config, &states).await?;
+        agree(config, &missing, yes, context).await?;
+        node::data::make(&config.node.data)?;
     }
+    for SourceState { source, installed } in &states {
+        match installed {
+            Some(_) => restore(config, source).await?,
+            None => {
+                source.database.install(source.capture(), true).await?;
+                tracing::info!(source = %source.name, "installed");
+                rebuild::fill(config, source).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Asks once for all sources that are to be installed, and says what the rows in them will run.
+async fn agree(config: &Config, missing: &[&OpenSource], yes: bool, context: &Context) -> Result<(), Fault> {
+    let mut what = Vec::new();
+    for source in missing {
+        what.push(installation(source));
+        what.extend(fill::expected_effects(config, &source.database, &source.bound).await?);
+    }
+    let what = what.join("\n");
+    if yes || confirm(&what, context)? {
+        return Ok(());
+    }
+    Err(Fault::usage(what, "pass --yes, or review the statements first: honeyflow source install --print"))
+}
+
+fn installation(source: &OpenSource) -> String {
+    let (name, place) = (&source.name, source.database.place());
+    if !source.database.captures() {
+        return format!("source {name}: will create tables honeyflow_* in {place}");
+    }
+    let tables: Vec<String> = source.capture().into_iter().map(|table| table.table).collect();
+    let tables = tables.join(", ");
+    format!(
+        "source {name}: will create tables honeyflow_* and triggers on {tables} in {place}, and set its journal to WAL"
+    )
+}
+
+/// Brings an installed source up to this version and the configuration, so that from the node's first moment every
+/// change is captured. While another node works on the source this one will be refused, so it must change nothing and
+/// queue no rows for its own empty index; the watch of that node repairs the triggers.
+async fn restore(config: &Config, source: &OpenSource) -> Result<(), Fault> {
+    let database = &source.database;
+    if database.is_in_use() {
+        return Ok(());
+    }
+    // Looked at before the migration, which changes the schema: so our own change is not taken for the application's.
+    let drift = database.drift(source.capture()).await?;
+    database.migrate().await?;
+    database.put_triggers_back(&source.name, &drift, source.capture()).await?;
+    rebuild::fill(config, source).await?;
     Ok(())
 }

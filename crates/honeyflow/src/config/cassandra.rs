@@ -9,6 +9,7 @@ use honeyflow_workflow::Problem;
 
 use super::{
     Url, keys,
+    secret::SecretError,
     tree::Node,
     values::{Values, wrong_type},
 };
@@ -36,6 +37,14 @@ pub struct CqlConfig {
     pub tls_roots: Option<PathBuf>,
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
     pub tls_name: Option<String>,
+}
+
+impl CqlConfig {
+    /// Why the password cannot be read here. The driver reads it for each connection, whatever the mode of its file.
+    pub fn unreadable_password(&self) -> Option<SecretError> {
+        let error = self.password.as_ref()?.resolve().err()?;
+        Some(error).filter(|error| !matches!(error, SecretError::Open(_)))
+    }
 }
 
 /// The table below the section that does not belong to the pool.

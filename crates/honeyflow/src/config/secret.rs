@@ -51,8 +51,8 @@ pub enum SecretError {
 impl SecretError {
     pub fn help(&self) -> String {
         match self {
-            SecretError::Unset(name) => format!("set it, for example: export {name}=sqlite:shop.db"),
-            SecretError::Unreadable { .. } => "the file must contain only the address, on its first line".to_owned(),
+            SecretError::Unset(name) => format!("set it for the node: export {name}=…"),
+            SecretError::Unreadable { .. } => "the file must contain only the secret, on its first line".to_owned(),
             SecretError::Open(path) => format!("chmod 600 {}", path.display()),
         }
     }

@@ -30,10 +30,8 @@ pub struct DataFolder {
 
 impl DataFolder {
     pub fn lock(folder: &Path, incarnation: NodeId) -> Result<DataFolder, Failure> {
-        let cannot = |what: &str, error: &std::io::Error| {
-            Failure::fatal(codes::DATA_FOLDER, format!("cannot {what} {}: {error}", folder.display()))
-        };
-        fs::create_dir_all(folder).map_err(|error| cannot("create", &error))?;
+        make(folder)?;
+        let cannot = |what: &str, error: &std::io::Error| cannot(folder, what, error);
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -58,6 +56,15 @@ impl DataFolder {
         File::create(&fresh)?.write_all(text.as_bytes())?;
         fs::rename(fresh, path)
     }
+}
+
+/// Creates the data folder if it does not exist.
+pub fn make(folder: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(folder).map_err(|error| cannot(folder, "create", &error))
+}
+
+fn cannot(folder: &Path, what: &str, error: &std::io::Error) -> Failure {
+    Failure::fatal(codes::DATA_FOLDER, format!("cannot {what} {}: {error}", folder.display()))
 }
 
 /// Refuses early, with the name of the other node: later checks could only report that a port or lock is in use.

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use honeyflow_event::Name;
 use honeyflow_hive::{
     Hive, HiveStore, NodeId, Reply, Request,
     contract::{Event, EventKind, NodeRow, View},
@@ -30,8 +31,14 @@ const EVENTS_MAX: u32 = 10_000;
 /// # Errors
 /// If such a node is alive; the message names it and its process.
 pub async fn refuse_conflicting_nodes(config: &Config) -> Result<(), Failure> {
+    let all: Vec<Name> = config.sources.iter().map(|source| source.name.clone()).collect();
+    refuse_conflicting_nodes_of(config, &all).await
+}
+
+/// Like [`refuse_conflicting_nodes`], but looks only into databases that hold one of these sources.
+pub async fn refuse_conflicting_nodes_of(config: &Config, of: &[Name]) -> Result<(), Failure> {
     for PlannedHive { place, name, sources, .. } in
-        plan(config)?.into_iter().filter(|planned| !planned.sources.is_empty())
+        plan(config)?.into_iter().filter(|planned| planned.sources.iter().any(|source| of.contains(source)))
     {
         // No node can be running before the file exists.
         if place.file().is_some_and(|file| !file.exists()) {

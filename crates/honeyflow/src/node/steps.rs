@@ -13,6 +13,7 @@ use honeyflow_step_sql::LoadStep;
 use honeyflow_step_transform::TransformStep;
 use honeyflow_store::{Statement, Store};
 use honeyflow_workflow::{Expression, Graph, Problem, Role};
+use serde_json::Value;
 
 use super::source::OpenSource;
 use crate::{
@@ -47,14 +48,14 @@ pub fn build(
     sinks: &[(Name, Arc<dyn Sink>)],
     pool: &Pool,
 ) -> Result<Vec<Arc<dyn Step>>, Failure> {
-    graph.steps.iter().map(|step| build_one(folder, graph, step, sources, sinks, pool)).collect()
+    graph.steps.iter().map(|step| build_one(folder, graph, step, sources.iter(), sinks, pool)).collect()
 }
 
-fn build_one(
+fn build_one<'a>(
     folder: &Path,
     graph: &Graph,
     step: &honeyflow_workflow::Step,
-    sources: &[OpenSource],
+    mut sources: impl Iterator<Item = &'a OpenSource>,
     sinks: &[(Name, Arc<dyn Sink>)],
     pool: &Pool,
 ) -> Result<Arc<dyn Step>, Failure> {
@@ -68,7 +69,6 @@ fn build_one(
         "sql.load" => {
             let on = graph.on.first().ok_or_else(|| bad("sql.load needs an entity in `on`".to_owned()))?;
             let source = sources
-                .iter()
                 .find(|source| source.name == on.source)
                 .ok_or_else(|| bad(format!("no source {}", on.source)))?;
             let own = source.document(&on.entity).ok_or_else(|| bad(format!("no entity {}", on.entity)))?;
@@ -103,6 +103,37 @@ fn build_one(
         }
         other => return Err(bad(format!("this build has no step kind {other}"))),
     })
+}
+
+/// Builds every step except those of sinks, which have no settings of their own. The sources need not be installed.
+pub fn try_build<'a>(
+    folder: &Path,
+    graphs: &[Arc<Graph>],
+    sources: impl Iterator<Item = &'a OpenSource> + Clone,
+) -> Result<(), Failure> {
+    let pool = Pool::new(1);
+    for graph in graphs {
+        for step in graph.steps.iter().filter(|step| !matches!(&*step.kind, "search.index" | "cassandra.write")) {
+            build_one(folder, graph, step, sources.clone(), &[], &pool)?;
+        }
+    }
+    Ok(())
+}
+
+/// The references to secrets in the headers of `http.call`, each with the key that contains it.
+pub fn secrets(config: &Config, folder: &Path) -> Vec<(String, Url)> {
+    let mut found = Vec::new();
+    for workflow in &config.workflows {
+        for step in workflow.steps.iter().filter(|step| &*step.kind == "http.call") {
+            for (name, value) in step.settings.get("headers").and_then(Value::as_object).into_iter().flatten() {
+                if let Some(reference) = value.as_str().and_then(honeyflow_step_http::secret_reference) {
+                    let path = format!("workflow.{}.step.{}.headers.{name}", workflow.name, step.name);
+                    found.push((path, Url::read(reference, folder)));
+                }
+            }
+        }
+    }
+    found
 }
 
 /// The problems that would stop a start, as far as they can be found without opening anything. Secrets are not

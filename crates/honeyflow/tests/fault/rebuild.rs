@@ -89,6 +89,51 @@ fn ob_20_a_table_dropped_and_replaced_while_no_node_runs() {
     while_no_node_runs(&drop_then_rename());
 }
 
+/// From the moment the node says that it has started, every change of a rebuilt table is captured.
+#[test]
+fn ob_112_the_triggers_are_back_when_the_node_says_started() {
+    for rebuild in [rename_then_drop(), drop_then_rename()] {
+        let shop = Shop::new(300);
+        let node = shop.start();
+        shop.until_quiet(&node);
+        let before = triggers(&shop);
+        node.stop();
+        shop.sql(&format!("begin immediate; {rebuild} {UNSEEN} commit;"));
+        assert!(triggers(&shop) < before);
+        std::fs::remove_file(shop.home().join("node.log")).expect("the log of the first node");
+        let node = shop.launch();
+        node.until_says("started: http://");
+        assert_eq!(triggers(&shop), before, "{}", node.log());
+        shop.sql("update book set title = 'Right after' where id = 9;");
+        node.until_says("verified, because changes may have been missed");
+        shop.until_quiet(&node);
+        assert_eq!(shop.documents("book")["9"]["title"], "Right after");
+        is_equal_and_captured(&shop, before);
+    }
+}
+
+/// A start that is killed between the triggers and the comparison has owed the comparison before.
+#[test]
+fn ob_112_a_start_owes_the_comparison_before_it_puts_triggers_back() {
+    let shop = Shop::new(300);
+    let node = shop.start();
+    shop.until_quiet(&node);
+    let before = triggers(&shop);
+    node.stop();
+    shop.sql(&format!("begin immediate; {} {UNSEEN} commit;", drop_then_rename()));
+    // It puts the triggers back, then it cannot open the node, because another process writes to the index.
+    let lock = std::fs::File::options().write(true).open(shop.home().join("data/index/book/lock")).expect("a lock");
+    lock.lock().expect("no other holder");
+    let refused = shop.run(&["start", "--yes"]);
+    assert!(refused.err.contains("index-locked"), "{}", refused.err);
+    assert_eq!(triggers(&shop), before, "{}", refused.err);
+    drop(lock);
+    let node = shop.start();
+    node.until_says("verified, because changes may have been missed");
+    shop.until_quiet(&node);
+    is_equal_and_captured(&shop, before);
+}
+
 /// Without a transaction, and slow enough for the node to see every intermediate state: no table, then an empty one.
 #[test]
 fn ob_20_a_table_rebuilt_step_by_step_under_a_running_node() {

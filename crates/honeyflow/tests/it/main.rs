@@ -7,6 +7,8 @@ mod folder;
 mod guide;
 mod help;
 mod init;
+mod postgres;
 mod rebuild;
 mod source;
+mod start;
 mod usage;

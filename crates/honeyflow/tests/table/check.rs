@@ -54,4 +54,6 @@ fn problems_of_a_table_are_shown_at_their_place() {
     let start = table.shop.run(&["start", "--yes"]);
     assert_ne!(start.code, 0);
     assert!(start.err.contains("honeyflow_version") && start.err.contains("[sink.book]"), "{}", start.err);
+    let installed = table.shop.number("select count(*) from sqlite_master where name like 'honeyflow%'");
+    assert_eq!(installed, 0, "OB-110: it was looked at before the triggers were installed");
 }

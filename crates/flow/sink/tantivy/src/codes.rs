@@ -26,8 +26,8 @@ honeyflow_runtime::codes! {
         "The index was built with other fields, by another version or by another program.",
         "Rebuild it with `honeyflow reindex`, restore the fields, or use another index.";
     INDEX_FOREIGN = "index-foreign" [Fatal]
-        "The index belongs to another database.",
-        "Correct the address, or set the index's folder aside and rebuild it with `honeyflow reindex`.";
+        "The index belongs to another database, or to an earlier installation of its source.",
+        "Correct the address, or remove the folder that the message names and start: the node builds the index again.";
     INDEX_IO = "index-io" [Retry]
         "The folder of the index cannot be read or written.",
         "Check the disk and the rights of the folder; the request is tried again.";

@@ -64,8 +64,8 @@ impl TantivySink {
             return Err(Failure::fatal(
                 codes::INDEX_FOREIGN,
                 format!(
-                    "the index in {} belongs to another database (installation {}, not {}); set it aside and rebuild it",
-                    generation.path.display(),
+                    "the index in {0} belongs to another installation ({1}, not {2}); remove the folder {0} and start again",
+                    folder.path().display(),
                     payload.install,
                     options.install_id
                 ),
@@ -115,6 +115,18 @@ impl TantivySink {
         let generation = open_current(&folder, &Arc::new(Layout::new(&options.fields)))?;
         let noted = folder.shape(number)?;
         Ok(generation.layout.outdated || noted.is_some_and(|noted| !noted.is_subset(&options.shape)))
+    }
+
+    /// The id of the installation whose documents the served generation holds; `None` before the first commit. Only
+    /// reads files.
+    pub fn installation(options: &Options) -> Result<Option<String>, Failure> {
+        let folder = Folder::new(options.folder.clone());
+        if folder.current()?.is_none() {
+            return Ok(None);
+        }
+        let generation = open_current(&folder, &Arc::new(Layout::new(&options.fields)))?;
+        let payload = generation.payload().map_err(|error| outcome::reading(&generation.path, &error))?;
+        Ok(payload.map(|payload| payload.install).filter(|install| !install.is_empty()))
     }
 
     /// Whether a build is in progress or was interrupted, also if another process has the lock.

@@ -184,14 +184,19 @@ fn text<'a>(settings: &'a Map<String, Value>, name: &'static str) -> Result<Opti
     value.as_str().map(Some).ok_or(Error::Setting { name, expected: "a text" })
 }
 
+/// Returns the reference to a secret in the value of a header: `env:TOKEN` of `Bearer env:TOKEN`.
+pub fn secret_reference(written: &str) -> Option<&str> {
+    let last = written.rsplit_once(' ').map_or(written, |(_, last)| last);
+    (last.starts_with("env:") || last.starts_with("file:")).then_some(last)
+}
+
 /// Returns `application/xml` unchanged; resolves the secret in `env:TOKEN` and `Bearer env:TOKEN`.
 fn header_text(name: &str, written: &str, secret: &dyn Fn(&str) -> Result<String, String>) -> Result<String, Error> {
-    let (before, last) = written.rsplit_once(' ').map_or(("", written), |(before, last)| (before, last));
-    if last.starts_with("env:") || last.starts_with("file:") {
-        let fetched = secret(last).map_err(|reason| Error::Secret { name: name.to_owned(), reason })?;
+    if let Some(reference) = secret_reference(written) {
+        let before = &written[..written.len() - reference.len()];
+        let fetched = secret(reference).map_err(|reason| Error::Secret { name: name.to_owned(), reason })?;
         // the line break at the end of a file is no part of the secret
-        let fetched = fetched.trim_end_matches(['\r', '\n']);
-        return Ok(if before.is_empty() { fetched.to_owned() } else { format!("{before} {fetched}") });
+        return Ok(format!("{before}{}", fetched.trim_end_matches(['\r', '\n'])));
     }
     if is_secret(name) {
         let reason = "a secret is written into the configuration: write `env:NAME` or `file:path`";

@@ -23,7 +23,7 @@ use std::{
 use address::Guard;
 pub use address::{AddressRefusal, Network, NetworkError};
 pub use client::{Lookup, SystemLookup};
-pub use config::{Answer, Config, Error};
+pub use config::{Answer, Config, Error, secret_reference};
 use futures_util::{StreamExt, future::BoxFuture, stream};
 use honeyflow_evaluate::{Evaluator, Pool, Work, variables};
 use honeyflow_event::Document;
