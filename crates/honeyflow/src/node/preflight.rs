@@ -31,7 +31,8 @@ pub async fn look(config: &Config) -> Result<Vec<SourceState>, Failure> {
         let installed = source.database.installed().await?;
         states.push(SourceState { source, installed });
     }
-    steps::try_build(config.file.parent().unwrap_or(Path::new("")), &graphs, states.iter().map(|state| &state.source))?;
+    let sources: Vec<&OpenSource> = states.iter().map(|state| &state.source).collect();
+    steps::try_build(config.file.parent().unwrap_or(Path::new("")), &graphs, &sources)?;
     refuse_foreign_indexes(config, &states)?;
     if states.iter().any(|state| state.installed.is_none()) {
         look_at_tables(config, &states).await?;

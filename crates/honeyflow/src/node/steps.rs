@@ -48,14 +48,15 @@ pub fn build(
     sinks: &[(Name, Arc<dyn Sink>)],
     pool: &Pool,
 ) -> Result<Vec<Arc<dyn Step>>, Failure> {
-    graph.steps.iter().map(|step| build_one(folder, graph, step, sources.iter(), sinks, pool)).collect()
+    let sources: Vec<&OpenSource> = sources.iter().collect();
+    graph.steps.iter().map(|step| build_one(folder, graph, step, &sources, sinks, pool)).collect()
 }
 
-fn build_one<'a>(
+fn build_one(
     folder: &Path,
     graph: &Graph,
     step: &honeyflow_workflow::Step,
-    mut sources: impl Iterator<Item = &'a OpenSource>,
+    sources: &[&OpenSource],
     sinks: &[(Name, Arc<dyn Sink>)],
     pool: &Pool,
 ) -> Result<Arc<dyn Step>, Failure> {
@@ -69,6 +70,7 @@ fn build_one<'a>(
         "sql.load" => {
             let on = graph.on.first().ok_or_else(|| bad("sql.load needs an entity in `on`".to_owned()))?;
             let source = sources
+                .iter()
                 .find(|source| source.name == on.source)
                 .ok_or_else(|| bad(format!("no source {}", on.source)))?;
             let own = source.document(&on.entity).ok_or_else(|| bad(format!("no entity {}", on.entity)))?;
@@ -106,15 +108,11 @@ fn build_one<'a>(
 }
 
 /// Builds every step except those of sinks, which have no settings of their own. The sources need not be installed.
-pub fn try_build<'a>(
-    folder: &Path,
-    graphs: &[Arc<Graph>],
-    sources: impl Iterator<Item = &'a OpenSource> + Clone,
-) -> Result<(), Failure> {
+pub fn try_build(folder: &Path, graphs: &[Arc<Graph>], sources: &[&OpenSource]) -> Result<(), Failure> {
     let pool = Pool::new(1);
     for graph in graphs {
         for step in graph.steps.iter().filter(|step| !matches!(&*step.kind, "search.index" | "cassandra.write")) {
-            build_one(folder, graph, step, sources.clone(), &[], &pool)?;
+            build_one(folder, graph, step, sources, &[], &pool)?;
         }
     }
     Ok(())

@@ -194,7 +194,7 @@ impl Database {
     }
 
     /// Restores the triggers that are missing or changed.
-    pub async fn reinstall(&self, wanted: Vec<CaptureTable>) -> Result<(), Failure> {
+    async fn reinstall(&self, wanted: Vec<CaptureTable>) -> Result<(), Failure> {
         match &self.kind {
             Kind::Sqlite(database) => database.reinstall(wanted).await,
             #[cfg(feature = "postgres")]

@@ -164,3 +164,18 @@ fn ob_19_a_source_on_postgresql_is_uninstalled_and_installed_again() {
     let _node = Node::start(&shop.folder);
     until(is_done);
 }
+
+/// The tables as an earlier release has installed them.
+#[test]
+fn f55_a_start_migrates_the_tables_of_an_earlier_version_on_postgresql() {
+    let Some(shop) = Shop::new() else { return };
+    let installed = shop.folder.run(&["source", "install", "--yes"]);
+    assert_eq!(installed.code, 0, "{}", installed.err);
+    for table in ["honeyflow_outbox", "honeyflow_parked", "honeyflow_signal"] {
+        shop.psql(&format!("alter table {table} drop column change, drop column columns"));
+    }
+    shop.psql("update honeyflow_meta set value = '1' where name = 'schema'");
+    let _node = Node::start(&shop.folder);
+    until(|| shop.folder.run(&["verify"]).code == 0);
+    assert_ne!(shop.psql("select value from honeyflow_meta where name = 'schema'"), "1");
+}
