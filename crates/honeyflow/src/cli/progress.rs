@@ -12,20 +12,20 @@ use super::output::Output;
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-pub struct Progress<'o> {
+pub struct ProgressLine<'o> {
     bar: ProgressBar,
     output: &'o Output,
     is_terminal: bool,
     said_at: Instant,
 }
 
-impl Progress<'_> {
-    pub fn new(output: &Output) -> Progress<'_> {
+impl ProgressLine<'_> {
+    pub fn new(output: &Output) -> ProgressLine<'_> {
         let bar = ProgressBar::new_spinner();
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }
-        Progress { bar, output, is_terminal: io::stderr().is_terminal(), said_at: Instant::now() }
+        ProgressLine { bar, output, is_terminal: io::stderr().is_terminal(), said_at: Instant::now() }
     }
 
     pub fn say(&mut self, text: String) {

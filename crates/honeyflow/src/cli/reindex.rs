@@ -10,7 +10,7 @@ use honeyflow_runtime::Failure;
 use honeyflow_sink_tantivy::TantivySink;
 use honeyflow_store::{Admin, AdminReply};
 
-use super::{Context, Fault, Outcome, no_such, pace::Pace, progress::Progress};
+use super::{Context, Fault, Outcome, no_such, pace::Pace, progress::ProgressLine};
 use crate::{
     config::{Config, EntityConfig, SinkConfig, sinks_of},
     node::{
@@ -157,7 +157,7 @@ async fn reindex_in_place(
             waiting += rows.waiting().await?;
             continue;
         };
-        let mut progress = Progress::new(&context.output);
+        let mut progress = ProgressLine::new(&context.output);
         let queued = tokio::select! {
             queued = process(&rows, rate, &mut progress) => queued,
             ended = worker.ended() => Err(ended),
@@ -174,7 +174,7 @@ async fn reindex_in_place(
 async fn process(
     rows: &Rows<'_>,
     rate: Option<NonZeroU32>,
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressLine<'_>,
 ) -> Result<(u64, u64), Failure> {
     let total = rows.count().await?;
     let (began, mut pace) = (Instant::now(), Pace::default());
@@ -195,7 +195,7 @@ async fn follow(
     word: &str,
     context: &Context,
 ) -> Result<(), Fault> {
-    let mut shown = Progress::new(&context.output);
+    let mut shown = ProgressLine::new(&context.output);
     let (began, mut pace) = (Instant::now(), Pace::default());
     let built = worker.until_built(home, &sink.name, word, |progress| {
         pace.note(began.elapsed(), progress.events());

@@ -3,7 +3,7 @@
 use honeyflow_event::Name;
 use honeyflow_workflow::Graph;
 
-use super::{Context, Fault, Outcome, no_such, progress::Progress};
+use super::{Context, Fault, Outcome, no_such, progress::ProgressLine};
 use crate::{
     config::{Config, SinkConfig},
     escape,
@@ -11,7 +11,7 @@ use crate::{
         command_node::CommandNode,
         plan,
         source::OpenSource,
-        verify::{self, NotRepaired, Progress as Step, Repairs, Verification, VerifyReport},
+        verify::{self, NotRepaired, Repairs, Stage, Verification, VerifyReport},
     },
     registry::{self, BoundEntity},
 };
@@ -102,19 +102,19 @@ impl Comparison<'_> {
             eprintln!("the next generation of {name} is being built; comparing the current one");
         }
         let verification = Verification { store: &open.database.store, bound, sink: &*index, graph };
-        let mut progress = Progress::new(&context.output);
+        let mut progress = ProgressLine::new(&context.output);
         let name = &bound.entity.name;
-        let mut report = verification.run(|step| progress.say(sentence(name, step))).await?;
+        let mut report = verification.run(|stage| progress.say(sentence(name, stage))).await?;
         progress.end();
         let repairs = if is_repair { verification.queue_repairs(&mut report).await? } else { Repairs::default() };
         Ok(Compared::Done(Box::new(report), repairs))
     }
 }
 
-fn sentence(entity: &Name, step: Step) -> String {
-    match step {
-        Step::Compared(seen) => format!("{entity}: {seen} rows and documents compared"),
-        Step::Unexplained(count) => format!("{entity}: {count} differences; waiting for events that may explain them"),
+fn sentence(entity: &Name, stage: Stage) -> String {
+    match stage {
+        Stage::Compared(seen) => format!("{entity}: {seen} rows and documents compared"),
+        Stage::Unexplained(count) => format!("{entity}: {count} differences; waiting for events that may explain them"),
     }
 }
 
@@ -130,7 +130,7 @@ async fn repair(
         return Ok(());
     }
     let worker = CommandNode::begin(config).await?;
-    let mut progress = Progress::new(&context.output);
+    let mut progress = ProgressLine::new(&context.output);
     let waited = tokio::select! {
         waited = verify::until_processed(&open.database.store, repairs(), |left| {
             progress.say(format!("{left} repairs left"));

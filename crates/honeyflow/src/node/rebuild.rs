@@ -52,7 +52,8 @@ pub fn feeds_of(config: &Config, outdated: &[OutdatedIndex<'_>]) -> Vec<(Name, N
     };
     let mut pairs: Vec<(Name, Name)> = Vec::new();
     for workflow in config.workflows.iter().filter(into) {
-        pairs.extend(workflow.on.iter().map(|on| (on.entity.clone(), workflow.name.clone())));
+        let of_rows = workflow.on.iter().filter(|on| config.entity(&on.entity).is_some());
+        pairs.extend(of_rows.map(|on| (on.entity.clone(), workflow.name.clone())));
     }
     pairs.sort();
     pairs.dedup();

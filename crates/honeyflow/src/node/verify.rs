@@ -75,7 +75,7 @@ pub enum NotRepaired {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
+pub enum Stage {
     Compared(u64),
     /// Differences that waiting events may explain.
     Unexplained(u64),
@@ -200,7 +200,7 @@ pub struct Verification<'a> {
 
 impl Verification<'_> {
     /// Runs the comparison.
-    pub async fn run(&self, mut progress: impl FnMut(Progress)) -> Result<VerifyReport, Failure> {
+    pub async fn run(&self, mut progress: impl FnMut(Stage)) -> Result<VerifyReport, Failure> {
         let recipe = recipe(self.graph);
         let mut found = Differences::default();
         let (mut rows, mut documents) = (0, 0);
@@ -213,7 +213,7 @@ impl Verification<'_> {
             rows += keys.len() as u64;
             self.compare(&keys, &recipe, &mut found).await?;
             after = Some(last);
-            progress(Progress::Compared(rows + documents));
+            progress(Stage::Compared(rows + documents));
         }
         let mut cursor = None;
         loop {
@@ -221,7 +221,7 @@ impl Verification<'_> {
             documents += hits.len() as u64;
             let keys: Vec<Key> = hits.iter().map(|hit| hit.key.as_str().into()).collect();
             self.compare(&keys, &recipe, &mut found).await?;
-            progress(Progress::Compared(rows + documents));
+            progress(Stage::Compared(rows + documents));
             match next {
                 Some(next) => cursor = Some(next),
                 None => break,
@@ -297,13 +297,13 @@ impl Verification<'_> {
         &self,
         recipe: &Recipe,
         found: &mut Differences,
-        progress: &mut impl FnMut(Progress),
+        progress: &mut impl FnMut(Stage),
     ) -> Result<(), Failure> {
         let compared_at = Instant::now();
         // No event changes what a row gives.
         let is_open = |found: &Differences| found.kinds.values().any(|kind| *kind != Kind::Unreadable);
         while is_open(found) && compared_at.elapsed() < PENDING_MAX {
-            progress(Progress::Unexplained(found.kinds.len() as u64));
+            progress(Stage::Unexplained(found.kinds.len() as u64));
             let AdminReply::Lag(lag) = ask(self.store, Admin::Lag).await? else { return Err(misplaced()) };
             // Events that were written after the comparison explain nothing: steady traffic is not waited for.
             let is_newer = Duration::from_millis(lag.oldest_ms) < compared_at.elapsed();

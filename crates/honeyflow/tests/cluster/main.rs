@@ -4,6 +4,7 @@
 #[expect(dead_code, reason = "another suite needs the rest")]
 #[path = "../fault/http.rs"]
 mod http;
+mod existing;
 mod limit;
 #[expect(dead_code, reason = "another suite needs the rest")]
 #[path = "../fault/node.rs"]
