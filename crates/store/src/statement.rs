@@ -33,6 +33,9 @@ pub enum KeyType {
     Text,
     /// Bytes; the key text contains them as lower-case hex.
     Blob,
+    Uuid,
+    /// A type of the database, by its name there: the database reads and writes the key text.
+    Named(&'static str),
 }
 
 impl KeyType {
@@ -40,7 +43,8 @@ impl KeyType {
     pub fn can_be(self, text: &str) -> bool {
         match self {
             KeyType::Integer => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
-            KeyType::Text => true,
+            KeyType::Text | KeyType::Named(_) => true,
+            KeyType::Uuid => is_uuid(text),
             KeyType::Blob => text.len() % 2 == 0 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
         }
     }
@@ -52,8 +56,21 @@ pub fn impossible_key(parts: &[KeyType], key: &str) -> Option<String> {
         return Some(format!("its key has {} parts, joined by `|`", parts.len()));
     };
     let (text, part) = texts.iter().zip(parts).find(|(text, part)| !part.can_be(text))?;
-    let wanted = if *part == KeyType::Blob { "lower-case hex" } else { "integer as the database writes it" };
+    let wanted = match part {
+        KeyType::Blob => "lower-case hex",
+        KeyType::Uuid => "UUID in lower case",
+        _ => "integer as the database writes it",
+    };
     Some(format!("`{text}` is no {wanted}"))
+}
+
+/// Whether the text is a UUID as databases write it: in lower case, with four hyphens.
+fn is_uuid(text: &str) -> bool {
+    let fits = |(place, byte): (usize, u8)| match place {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(fits)
 }
 
 #[cfg(test)]
@@ -62,10 +79,15 @@ mod tests {
 
     #[test]
     fn ob_3_a_key_that_no_row_can_have_is_told_from_others() {
-        use KeyType::{Blob, Integer, Text};
-        for (parts, key) in
-            [(&[Integer][..], "-7"), (&[Text], "a|b"), (&[Blob], "00ff"), (&[Integer, Text], r"1|a\|b"), (&[Text], "")]
-        {
+        use KeyType::{Blob, Integer, Text, Uuid};
+        for (parts, key) in [
+            (&[Integer][..], "-7"),
+            (&[Text], "a|b"),
+            (&[Blob], "00ff"),
+            (&[Integer, Text], r"1|a\|b"),
+            (&[Text], ""),
+            (&[Uuid], "6f1c2a00-0000-4000-8000-00000000000a"),
+        ] {
             assert_eq!(impossible_key(parts, key), None, "{parts:?} {key}");
         }
         for (parts, key) in [
@@ -73,6 +95,8 @@ mod tests {
             (&[Integer], "042"),
             (&[Integer], "9223372036854775808"),
             (&[Blob], "0F"),
+            (&[Uuid], "6F1C2A00-0000-4000-8000-00000000000A"),
+            (&[Uuid], "6f1c2a000000400080000000000000000a00"),
             (&[Blob], "0"),
             (&[Integer, Integer], "1"),
             (&[Integer, Integer], "1|2|3"),

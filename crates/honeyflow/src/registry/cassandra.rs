@@ -68,7 +68,7 @@ pub fn table_options(config: &Config, sink: &SinkConfig, table: &TableConfig, ke
         let column = key?.iter().find(|column| column.name == *name)?;
         Some(match column.kind {
             KeyType::Integer => KeyKind::Integer,
-            KeyType::Text => KeyKind::Text,
+            KeyType::Text | KeyType::Uuid | KeyType::Named(_) => KeyKind::Text,
             KeyType::Blob => KeyKind::Blob,
         })
     };

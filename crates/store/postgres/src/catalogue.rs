@@ -12,7 +12,11 @@ use crate::{
 
 /// Leaves out Honeyflow's tables and the server's own.
 const COLUMNS: &str = "
-    select c.relname, c.relkind in ('v', 'm'), a.attname, format_type(a.atttypid, null), a.attnotnull,
+    select c.relname, c.relkind in ('v', 'm'), a.attname,
+           format_type(a.atttypid, null) || case when exists (select from pg_collation l
+             where l.oid = a.attcollation and not l.collisdeterministic)
+             then ' with a nondeterministic collation' else '' end,
+           a.attnotnull,
            a.attgenerated <> '',
            (select k.n - 1 from pg_index i, unnest(i.indkey::int2[]) with ordinality k(number, n)
             where i.indrelid = c.oid and i.indisprimary and k.number = a.attnum)

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hashbrown::HashMap;
 use honeyflow_event::{Key, key};
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Load, LoadResult, Reply, Statement, statement::Expand};
+use honeyflow_store::{KeyColumn, KeyType, Load, LoadResult, Reply, Statement, statement::Expand};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -25,6 +25,19 @@ pub struct PreparedStatement {
     pub columns: Vec<String>,
     /// The types of the columns, as the server names them.
     pub types: Vec<String>,
+}
+
+impl PreparedStatement {
+    /// The type of a column; empty if there is no such column.
+    pub fn kind(&self, name: &str) -> &str {
+        let at = self.columns.iter().position(|column| column == name);
+        at.and_then(|at| self.types.get(at)).map_or("", String::as_str)
+    }
+
+    /// The columns whose values may have more digits than a JSON number keeps.
+    pub fn numerics(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().zip(&self.types).filter(|(_, kind)| *kind == "numeric").map(|(name, _)| name.as_str())
+    }
 }
 
 /// The error of a load: an error of the connection, whose state matters then, or a failure of the statement.
@@ -49,14 +62,17 @@ impl From<Failure> for LoadError {
 /// connection.
 pub(crate) type Outcome<T> = Result<Result<T, Failure>, Error>;
 
-/// Begins a snapshot for one load. The server enforces the time limit, so that it does not continue after the caller
+/// Begins a snapshot for one load. Settings that change how a value is written are those of no role or database, so that
+/// keys and documents are the same everywhere. The server enforces the time limit, so that it does not continue after the caller
 /// has given up.
 pub(crate) fn begin(timeout: Duration) -> String {
     let timeout = timeout.as_millis().max(1);
     format!(
         "begin isolation level repeatable read read only;
          select set_config('statement_timeout', '{timeout}', true), set_config('jit', 'off', true),
-           set_config('row_security', 'off', true)"
+           set_config('row_security', 'off', true), set_config('TimeZone', 'UTC', true),
+           set_config('DateStyle', 'ISO, YMD', true), set_config('IntervalStyle', 'postgres', true),
+           set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)"
     )
 }
 
@@ -205,7 +221,14 @@ async fn documents(
             }
         }
     }
-    for row in session::run_bound(connection, with_keys(rewrite::as_json(document), &batch)).await? {
+    if let Some(wrong) = other_forms(connection, &statement.key, &batch).await? {
+        for (key, why) in wrong {
+            let Some(place) = places.remove(&*key) else { continue };
+            loaded[place] = LoadResult::Rejected(Failure::reject(codes::BAD_KEY, format!("key `{key}`: {why}")));
+        }
+    }
+    let text = rewrite::as_json(document, statement, prepared);
+    for row in session::run_bound(connection, with_keys(text, &batch)).await? {
         let Some((key, found)) = read(&row, statement, prepared)? else { continue };
         let Some(place) = places.get(&*key).copied() else { continue };
         loaded[place] = match &loaded[place] {
@@ -222,22 +245,44 @@ async fn documents(
     Ok(loaded)
 }
 
+/// Returns the keys that the database writes in another way than they are bound: no row has such a key, though one may
+/// be equal to it. Keys of the other types have been checked before they were bound.
+async fn other_forms(
+    connection: &mut PgConnection,
+    columns: &[KeyColumn],
+    batch: &Batch,
+) -> Result<Option<Vec<(String, String)>>, LoadError> {
+    if !columns.iter().any(|column| matches!(column.kind, KeyType::Named(_))) {
+        return Ok(None);
+    }
+    let rows = session::run_bound(connection, with_keys(rewrite::canonical(columns), batch)).await?;
+    let mut wrong = Vec::new();
+    for (n, row) in rows.iter().enumerate() {
+        let given: Vec<&str> = batch.parts.iter().filter_map(|part| part.get(n)).map(String::as_str).collect();
+        let written: Vec<Option<String>> = row.try_get(0)?;
+        let written: Vec<String> = written.into_iter().map(Option::unwrap_or_default).collect();
+        if given != written {
+            wrong.push((key::join(&given), format!("the database writes this key as `{}`", key::join(&written))));
+        }
+    }
+    Ok(Some(wrong))
+}
+
 /// Returns the row's key and document; none if the row has no key.
 fn read(
     row: &PgRow,
     statement: &Statement,
     prepared: &PreparedStatement,
 ) -> Result<Option<(String, LoadResult)>, Error> {
-    let text: &str = row.try_get(0)?;
-    let fields: Map<String, Value> = serde_json::from_str(text).map_err(|error| Error::Decode(error.into()))?;
-    let kind = |name: &str| {
-        let at = prepared.columns.iter().position(|column| column == name);
-        at.and_then(|at| prepared.types.get(at)).map_or("", String::as_str)
-    };
-    let part = |name: &str| fields.get(name).and_then(|part| value::key_text(part, kind(name)));
-    let parts: Option<Vec<String>> = statement.result_key.iter().map(|column| part(&column.name)).collect();
+    let parts: Vec<Option<String>> = row.try_get(0)?;
+    let parts: Option<Vec<String>> = parts.into_iter().collect();
     let Some(parts) = parts.filter(|parts| !parts.is_empty()) else { return Ok(None) };
     let key = key::join(&parts);
+    let numerics: Vec<Option<String>> = row.try_get(1)?;
+    let numerics: HashMap<&str, String> =
+        prepared.numerics().zip(numerics).filter_map(|(name, text)| Some((name, text?))).collect();
+    let text: &str = row.try_get(2)?;
+    let fields: Map<String, Value> = serde_json::from_str(text).map_err(|error| Error::Decode(error.into()))?;
     if text.len() > DOCUMENT_BYTES_MAX {
         let why = format!("the document would have more than {DOCUMENT_BYTES_MAX} bytes");
         return Ok(Some((key, LoadResult::Rejected(Failure::reject(codes::OUTPUT_TOO_LARGE, why)))));
@@ -245,7 +290,11 @@ fn read(
     let mut document = Map::new();
     for (name, field) in fields {
         let is_json = statement.json.contains(&name);
-        match value::to_document_value(field, kind(&name), is_json) {
+        let converted = match numerics.get(name.as_str()) {
+            Some(text) => value::decimal(text),
+            None => value::to_document_value(field, prepared.kind(&name), is_json),
+        };
+        match converted {
             Ok(field) => _ = document.insert(name, field),
             Err((code, why)) => {
                 let rejected = Failure::reject(code, format!("column `{name}`: {why}"));

@@ -5,16 +5,30 @@ use honeyflow_event::key;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{KeyColumn, KeyType, Statement, keys};
 
-use crate::literal;
+use crate::{key_text, literal, load::PreparedStatement};
 
 /// Returns the document statement with `$keys` rewritten, ready for execution.
 pub(crate) fn document(statement: &Statement) -> Result<String, Failure> {
     keys::rewrite(statement, &row_set(&statement.key))
 }
 
-/// Wraps a document statement so that it returns one JSON text per row.
-pub(crate) fn as_json(document: &str) -> String {
-    format!("select row_to_json(document)::text from ({document}\n) as document")
+/// Wraps a document statement so that each row returns its key's parts, its numbers of type `numeric` with all digits,
+/// and its JSON.
+pub(crate) fn as_json(document: &str, statement: &Statement, prepared: &PreparedStatement) -> String {
+    let column = |name: &str| format!("document.{}", literal::name(name));
+    let key = statement.result_key.iter().map(|part| key_text::of_type(&column(&part.name), prepared.kind(&part.name)));
+    let numerics = prepared.numerics().map(|name| format!("{}::text", column(name)));
+    let list = |items: Vec<String>| format!("array[{}]::text[]", items.join(", "));
+    let (key, numerics) = (list(key.collect()), list(numerics.collect()));
+    format!("select {key}, {numerics}, row_to_json(document)::text from ({document}\n) as document")
+}
+
+/// Returns the statement that reads bound keys and writes each as the database would.
+pub(crate) fn canonical(columns: &[KeyColumn]) -> String {
+    let texts =
+        columns.iter().map(|column| key_text::of_column(&format!("k.{}", literal::name(&column.name)), column.kind));
+    let texts = texts.collect::<Vec<_>>().join(", ");
+    format!("select array[{texts}]::text[] from {} as k", row_set(columns))
 }
 
 /// Wraps a document statement so that it returns one row of nulls under the result's column names if no keys are bound:
@@ -29,7 +43,7 @@ pub(crate) fn expansion(statement: &Statement, types: &[String]) -> Result<Strin
     let reached = document(statement)?;
     let names: Vec<String> = (1..=types.len()).map(|n| format!("part{n}")).collect();
     let part_text = |(name, kind): (&String, &String)| {
-        let plain = if kind == "bytea" { format!("encode({name}, 'hex')") } else { format!("{name}::text") };
+        let plain = key_text::of_type(name, kind);
         if types.len() == 1 { plain } else { format!(r"replace(replace({plain}, E'\\', E'\\\\'), '|', E'\\|')") }
     };
     let key_text = names.iter().zip(types).map(part_text).collect::<Vec<_>>().join(" || '|' || ");
@@ -45,14 +59,10 @@ pub(crate) fn expansion(statement: &Statement, types: &[String]) -> Result<Strin
 
 fn row_set(columns: &[KeyColumn]) -> String {
     let names: Vec<String> = (1..=columns.len()).map(|n| format!("part{n}")).collect();
-    let selected = columns.iter().zip(&names).map(|(column, part)| {
-        let value = match column.kind {
-            KeyType::Integer => format!("{part}::bigint"),
-            KeyType::Text => part.clone(),
-            KeyType::Blob => format!("decode({part}, 'hex')"),
-        };
-        format!("{value} as {}", literal::name(&column.name))
-    });
+    let selected = columns
+        .iter()
+        .zip(&names)
+        .map(|(column, part)| format!("{} as {}", key_text::value(part, column.kind), literal::name(&column.name)));
     let arrays: Vec<String> = (1..=columns.len()).map(|n| format!("${n}::text[]")).collect();
     let selected = selected.collect::<Vec<_>>().join(", ");
     format!("(select {selected} from unnest({}) as part({}))", arrays.join(", "), names.join(", "))
@@ -82,15 +92,12 @@ impl Batch {
 }
 
 fn check(column: &KeyColumn, text: &str) -> Result<(), String> {
-    let fits = match column.kind {
-        KeyType::Integer => text.parse::<i64>().is_ok(),
-        KeyType::Text => !text.contains('\0'),
-        KeyType::Blob => text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
-    };
     let kind = match column.kind {
-        KeyType::Integer => "an integer",
-        KeyType::Text => "a text without zero bytes",
-        KeyType::Blob => "hex",
+        KeyType::Integer => "an integer as the database writes it",
+        KeyType::Text | KeyType::Named(_) => "a text without zero bytes",
+        KeyType::Blob => "lower-case hex",
+        KeyType::Uuid => "a UUID in lower case",
     };
+    let fits = column.kind.can_be(text) && !text.contains('\0');
     if fits { Ok(()) } else { Err(format!("`{}` is not {kind}", column.name)) }
 }

@@ -1,11 +1,11 @@
 //! Lists the keys of the application's tables, in key order.
 
 use honeyflow_event::{Key, key};
-use honeyflow_store::{KeyColumn, KeyType};
+use honeyflow_store::KeyColumn;
 
 use crate::{
     driver::{self, AssertSqlSafe, Error, PgConnection, Row},
-    literal,
+    key_text, literal,
     rewrite::Batch,
     session,
 };
@@ -18,21 +18,14 @@ pub(crate) async fn keys(
     limit: u32,
 ) -> Result<Vec<Key>, Error> {
     let names: Vec<String> = key.iter().map(|column| literal::name(&column.name)).collect();
-    let texts = key.iter().zip(&names).map(|(column, name)| match column.kind {
-        KeyType::Integer | KeyType::Text => format!("{name}::text"),
-        KeyType::Blob => format!("encode({name}, 'hex')"),
-    });
+    let texts = key.iter().zip(&names).map(|(column, name)| key_text::of_column(name, column.kind));
     let texts = texts.collect::<Vec<_>>().join(", ");
     let present = names.iter().map(|name| format!("{name} is not null")).collect::<Vec<_>>().join(" and ");
     let mut batch = Batch::new(key);
     let mut above = String::new();
     if let Some(after) = after {
         batch.push(key, after).map_err(|why| Error::Encode(format!("key `{after}`: {why}").into()))?;
-        let bound = key.iter().zip(1..).map(|(column, n)| match column.kind {
-            KeyType::Integer => format!("${n}::text::bigint"),
-            KeyType::Text => format!("${n}::text"),
-            KeyType::Blob => format!("decode(${n}::text, 'hex')"),
-        });
+        let bound = key.iter().zip(1..).map(|(column, n)| key_text::value(&format!("${n}::text"), column.kind));
         above = format!(" and ({}) > ({})", names.join(", "), bound.collect::<Vec<_>>().join(", "));
     }
     let columns = names.join(", ");

@@ -30,14 +30,19 @@ pub(crate) fn to_document_value(value: Value, kind: &str, is_json: bool) -> Resu
     }
 }
 
-/// Returns the key text of one part; none for NULL (no row has that key) and for a value that cannot be a key.
-pub(crate) fn key_text(value: &Value, kind: &str) -> Option<String> {
-    match value {
-        Value::String(text) if kind == "bytea" => text.strip_prefix("\\x").map(str::to_owned),
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
-        _ => None,
+/// Returns a value of type `numeric` as a JSON number, if the number keeps all of its digits, else as a text.
+pub(crate) fn decimal(text: &str) -> Result<Value, ValueError> {
+    if let Ok(number) = text.parse::<i64>() {
+        return Ok(number.into());
     }
+    let Some(number) = text.parse::<f64>().ok().filter(|number| number.is_finite()).and_then(canonical_number) else {
+        // NaN and infinity parse as numbers, but are none.
+        let is_large = text.bytes().any(|byte| byte.is_ascii_digit());
+        return if is_large { Ok(text.into()) } else { Err((codes::NOT_A_NUMBER, format!("{text} has no JSON"))) };
+    };
+    let digits = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
+    let kept = number.as_f64().is_some_and(|number| number.to_string() == digits);
+    Ok(if kept { Value::Number(number) } else { text.into() })
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -78,8 +83,24 @@ mod tests {
         assert_eq!(to_document_value(json!("NaN"), "text", false), Ok(json!("NaN")));
         assert_eq!(to_document_value(json!("[1]"), "text", true), Ok(json!([1])));
         assert_eq!(to_document_value(json!("{"), "text", true).unwrap_err().0, "bad-json");
-        assert_eq!(key_text(&json!("\\x0aff"), "bytea").as_deref(), Some("0aff"));
-        assert_eq!(key_text(&json!(-5), "bigint").as_deref(), Some("-5"));
-        assert_eq!(key_text(&json!(null), "bigint"), None);
+    }
+
+    #[test]
+    fn ob_24_a_decimal_keeps_all_its_digits() {
+        for (text, value) in [
+            ("19.90", json!(19.9)),
+            ("3.00", json!(3)),
+            ("-0.5", json!(-0.5)),
+            ("9007199254740993", json!(9_007_199_254_740_993_i64)),
+            ("0.1234567890123456789", json!("0.1234567890123456789")),
+            ("123456789012345678901234567890", json!("123456789012345678901234567890")),
+            ("12345678901234567.25", json!("12345678901234567.25")),
+            ("0.30000000000000004", json!(0.300_000_000_000_000_04)),
+        ] {
+            assert_eq!(decimal(text), Ok(value), "{text}");
+        }
+        for text in ["NaN", "Infinity", "-Infinity"] {
+            assert_eq!(decimal(text).unwrap_err().0, "not-a-number");
+        }
     }
 }

@@ -321,7 +321,7 @@ fn parts(columns: &[KeyColumn], key: &str) -> Result<Vec<Value>, Failure> {
         .zip(texts)
         .map(|(column, text)| match column.kind {
             KeyType::Integer => text.parse().map(Value::Integer).map_err(|_| bad("not an integer")),
-            KeyType::Text => Ok(Value::Text(text)),
+            KeyType::Text | KeyType::Uuid | KeyType::Named(_) => Ok(Value::Text(text)),
             KeyType::Blob => value::unhex(&text).map(Value::Blob).ok_or_else(|| bad("not hex")),
         })
         .collect()

@@ -35,7 +35,7 @@ pub(crate) fn expansion(statement: &Statement, columns: usize) -> Result<String,
 
 fn row_set(columns: &[KeyColumn]) -> String {
     let part = |value: String, kind: KeyType| match kind {
-        KeyType::Integer | KeyType::Text => value,
+        KeyType::Integer | KeyType::Text | KeyType::Uuid | KeyType::Named(_) => value,
         KeyType::Blob => format!("unhex({value})"),
     };
     let selected: Vec<String> = match columns {
@@ -102,7 +102,9 @@ impl Batch {
                 Ok(integer) if part == integer.to_string() => self.json.push_str(part),
                 _ => return Err(format!("`{part}` is not an integer in decimal, as {} has", column.name)),
             },
-            KeyType::Text => self.json.push_str(&serde_json::Value::from(part).to_string()),
+            KeyType::Text | KeyType::Uuid | KeyType::Named(_) => {
+                self.json.push_str(&serde_json::Value::from(part).to_string())
+            }
             KeyType::Blob => {
                 let hex = part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
                 if !hex || !part.len().is_multiple_of(2) {

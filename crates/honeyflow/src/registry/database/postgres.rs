@@ -48,7 +48,15 @@ pub fn key(table: &Table, column: &str) -> Result<KeyColumn, Failure> {
     let kind = match found.declared_type.as_str() {
         "smallint" | "integer" | "bigint" => KeyType::Integer,
         "bytea" => KeyType::Blob,
-        text if text == "text" || text.starts_with("character") || text == "uuid" => KeyType::Text,
+        "text" | "character varying" => KeyType::Text,
+        "uuid" => KeyType::Uuid,
+        // Without a length, so that no text is cut, and blanks at the end do not count.
+        "character" => KeyType::Named("bpchar"),
+        "citext" => KeyType::Named("citext"),
+        "date" => KeyType::Named("date"),
+        "timestamp without time zone" => KeyType::Named("timestamp"),
+        "timestamp with time zone" => KeyType::Named("timestamptz"),
+        "numeric" => KeyType::Named("numeric"),
         other => return Err(refused(format!("its type `{other}` has no unique text form"))),
     };
     Ok(KeyColumn { name: found.name.clone(), kind })

@@ -162,3 +162,131 @@ async fn ob_26_edges_lead_to_containers_page_by_page() {
         after = found.last().cloned().or(after);
     }
 }
+
+/// Loads the name of the row with each of the keys from `create table t(k <kind> primary key, name text)`.
+async fn names(kind: KeyType, rows: &str, wanted: &[&str]) -> Option<Vec<Result<Value, String>>> {
+    let (shop, store) = Shop::new(1).await?;
+    run(&mut shop.connect().await, rows).await;
+    let key = vec![column("k", kind)];
+    let statement =
+        Statement { key: key.clone(), result_key: key.clone(), ..document("select k, name from t where k in $keys") };
+    let prepared = store.prepare(shared(statement.clone())).await;
+    assert!(prepared.is_ok(), "{prepared:?}");
+    let loaded = load(&store, &statement, wanted).await.unwrap();
+    let listed = Admin::TableKeys { table: "t".into(), key, after: None, limit: 100 };
+    let Ok(Reply::Admin(AdminReply::Keys(listed))) = store.call(Request::Admin(listed)).await else {
+        panic!("no keys")
+    };
+    for key in &listed {
+        assert!(outcome(&load(&store, &statement, &[key]).await.unwrap()[0]).unwrap().is_object(), "{key} is listed");
+    }
+    let name = |loaded: &LoadResult| match loaded {
+        LoadResult::Rejected(failure) => Err(failure.message.clone()),
+        LoadResult::Document(document) => Ok(document.as_deref().map_or(Value::Null, |row| row["name"].clone())),
+    };
+    Some(loaded.iter().map(name).collect())
+}
+
+fn refused(key: &str, why: &str) -> Result<Value, String> {
+    Err(format!("key `{key}`: {why}"))
+}
+
+#[tokio::test]
+async fn ob_3_uuid_keys_are_compared_as_uuids() {
+    const A: &str = "6f1c2a00-0000-4000-8000-00000000000a";
+    let rows = format!("create table t(k uuid primary key, name text); insert into t values ('{A}', 'a')");
+    let upper = A.to_uppercase();
+    let absent = A.replace('6', "7");
+    let Some(found) = names(KeyType::Uuid, &rows, &[A, &absent, &upper, "x"]).await else { return };
+    let wrong = |key: &str| refused(key, "`k` is not a UUID in lower case");
+    assert_eq!(found, [Ok(json!("a")), Ok(Value::Null), wrong(&upper), wrong("x")]);
+}
+
+/// `char(5)` is filled with blanks where it is shown: the row must not be taken for absent.
+#[tokio::test]
+async fn ob_3_char_keys_are_found_without_their_blanks() {
+    let rows = "create table t(k char(5) primary key, name text); insert into t values ('ab', 'a'), ('abcde', 'e')";
+    let Some(found) = names(KeyType::Named("bpchar"), rows, &["ab", "abcde", "x", "ab  "]).await else { return };
+    let other_form = refused("ab  ", "the database writes this key as `ab`");
+    assert_eq!(found, [Ok(json!("a")), Ok(json!("e")), Ok(Value::Null), other_form]);
+}
+
+#[tokio::test]
+async fn ob_3_dates_times_and_decimals_have_one_text() {
+    let day = "create table t(k date primary key, name text); insert into t values ('2026-01-02', 'a')";
+    let Some(found) = names(KeyType::Named("date"), day, &["2026-01-02", "2026-1-2", "2025-01-02"]).await else {
+        return;
+    };
+    let other_form = refused("2026-1-2", "the database writes this key as `2026-01-02`");
+    assert_eq!(found, [Ok(json!("a")), other_form, Ok(Value::Null)]);
+    let time =
+        "create table t(k timestamptz primary key, name text); insert into t values ('2026-01-02 03:04:05.5+02', 'a')";
+    let found = names(KeyType::Named("timestamptz"), time, &["2026-01-02T01:04:05.5"]).await;
+    assert_eq!(found.unwrap(), [Ok(json!("a"))]);
+    let number =
+        "create table t(k numeric(20,0) primary key, name text); insert into t values (12345678901234567890, 'a')";
+    let found = names(KeyType::Named("numeric"), number, &["12345678901234567890", "1.0"]).await;
+    assert_eq!(found.unwrap(), [Ok(json!("a")), refused("1.0", "the database writes this key as `1`")]);
+}
+
+#[tokio::test]
+async fn ob_3_a_key_in_another_form_is_rejected_and_never_taken_for_absent() {
+    let rows = "create table t(k bigint primary key, name text); insert into t values (42, 'a')";
+    let Some(found) = names(KeyType::Integer, rows, &["42", "042", "+42", "43"]).await else { return };
+    let wrong = |key: &str| refused(key, "`k` is not an integer as the database writes it");
+    assert_eq!(found, [Ok(json!("a")), wrong("042"), wrong("+42"), Ok(Value::Null)]);
+    let rows = "create table t(k bytea primary key, name text); insert into t values ('\\x0aff', 'a')";
+    let found = names(KeyType::Blob, rows, &["0aff", "0AFF"]).await;
+    assert_eq!(found.unwrap(), [Ok(json!("a")), refused("0AFF", "`k` is not lower-case hex")]);
+}
+
+/// Settings of a role or database change how values are written; a load does not depend on them.
+#[tokio::test]
+async fn ob_24_settings_of_the_database_change_no_key_and_no_document() {
+    let Some((shop, store)) = Shop::new(1).await else { return };
+    let mut connection = shop.connect().await;
+    run(
+        &mut connection,
+        "create table t(k bytea primary key, at timestamptz, day date, weight double precision, long interval, raw bytea);
+         insert into t values ('\\x0aff', '2026-01-02 03:04:05+00', '2026-01-02', 0.1, '1 day 02:00', '\\x666f6f')",
+    )
+    .await;
+    let key = vec![column("k", KeyType::Blob)];
+    let statement = Statement { key: key.clone(), result_key: key, ..document("select * from t where k in $keys") };
+    let before = load(&store, &statement, &["0aff"]).await.unwrap();
+    let found = outcome(&before[0]).unwrap();
+    assert_eq!((&found["raw"], &found["at"]), (&json!("Zm9v"), &json!("2026-01-02T03:04:05+00:00")));
+    for setting in [
+        "bytea_output = 'escape'",
+        "timezone = 'Asia/Kathmandu'",
+        "datestyle = 'German, DMY'",
+        "intervalstyle = 'iso_8601'",
+        "extra_float_digits = -3",
+    ] {
+        let alter = format!(
+            "do $$ begin execute format('alter database %I set {}', current_database()); end $$",
+            setting.replace('\'', "''")
+        );
+        run(&mut connection, &alter).await;
+    }
+    let fresh = PostgresStore::open(shop.options()).await.unwrap();
+    let after = load(&fresh, &statement, &["0aff"]).await.unwrap();
+    run(&mut connection, "do $$ begin execute format('alter database %I reset all', current_database()); end $$").await;
+    assert_eq!(outcome(&after[0]).unwrap(), found);
+}
+
+#[tokio::test]
+async fn ob_24_decimals_keep_all_their_digits() {
+    let Some((shop, store)) = Shop::new(1).await else { return };
+    run(
+        &mut shop.connect().await,
+        "create table t(id int primary key, price numeric(38,10));
+         insert into t values (1, 12345678901234567890.0123456789), (2, 19.90), (3, null), (4, 'NaN')",
+    )
+    .await;
+    let statement = document("select id, price from t where id in $keys");
+    let loaded = load(&store, &statement, &["1", "2", "3", "4"]).await.unwrap();
+    let price = |n: usize| outcome(&loaded[n]).map(|document| document["price"].clone());
+    assert_eq!(price(0), Ok(json!("12345678901234567890.0123456789")));
+    assert_eq!((price(1), price(2), price(3)), (Ok(json!(19.9)), Ok(Value::Null), Err("not-a-number")));
+}

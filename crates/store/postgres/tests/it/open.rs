@@ -64,7 +64,8 @@ async fn the_outbox_has_the_specified_columns_and_indexes() {
         "id bigint NO\nformat smallint NO 1\nkind text NO 'row'::text\ntenant text NO ''::text\nentity text NO\n\
          entity_key text NO\nshard smallint NO\npriority smallint NO 4\nworkflow text YES\n\
          created_at timestamp with time zone NO clock_timestamp()\nready_at timestamp with time zone YES\n\
-         dedupe text YES\ntraceparent text YES\nroot bigint YES\npayload text YES"
+         dedupe text YES\ntraceparent text YES\nroot bigint YES\npayload text YES\n\
+         change text YES\ncolumns text YES"
     );
     let listed = "select string_agg(substring(indexdef from 'INDEX .*'), E'\\n' order by indexname) from pg_indexes
          where tablename = 'honeyflow_outbox'";

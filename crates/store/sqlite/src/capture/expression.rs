@@ -44,7 +44,9 @@ pub fn key_text(row: &str, key: &[KeyColumn], rowid: &str) -> String {
                 .map(|part| match part.kind {
                     // Digits and hex need no escaping.
                     KeyType::Integer | KeyType::Blob => part_text(row, part),
-                    KeyType::Text => format!(r"replace(replace({}, '\', '\\'), '|', '\|')", part_text(row, part)),
+                    KeyType::Text | KeyType::Uuid | KeyType::Named(_) => {
+                        format!(r"replace(replace({}, '\', '\\'), '|', '\|')", part_text(row, part))
+                    }
                 })
                 .collect();
             parts.join(" || '|' || ")
@@ -55,7 +57,7 @@ pub fn key_text(row: &str, key: &[KeyColumn], rowid: &str) -> String {
 fn part_text(row: &str, part: &KeyColumn) -> String {
     let column = identifier(&part.name);
     match part.kind {
-        KeyType::Integer | KeyType::Text => format!("CAST({row}.{column} AS TEXT)"),
+        KeyType::Integer | KeyType::Text | KeyType::Uuid | KeyType::Named(_) => format!("CAST({row}.{column} AS TEXT)"),
         KeyType::Blob => format!("lower(hex({row}.{column}))"),
     }
 }
