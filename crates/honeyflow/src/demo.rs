@@ -97,7 +97,8 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     let mut running = node.run(&config, service, listener)?;
     bar.set_message("indexing the existing books");
     let source = &node.sources[0];
-    let rows = Rows { database: &source.database, entity: &source.bound[0].entity, workflow: &config.workflows[0].name };
+    let rows =
+        Rows { database: &source.database, entity: &source.bound[0].entity, workflow: &config.workflows[0].name };
     rows.reindex(None, |queued| bar.set_message(format!("indexing the existing books: {}", queued.events))).await?;
     wait_until_quiet(&node, &bar).await?;
 

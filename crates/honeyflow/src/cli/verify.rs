@@ -23,7 +23,7 @@ const LISTED_MAX: usize = 20;
 pub struct Arguments {
     /// Entity, as in [entity.NAME] [default: all entities]
     entity: Option<String>,
-    /// Queue an event for every difference, wait until these are processed, and compare again
+    /// Queue an event for every difference, wait for these events, and compare again
     #[arg(long)]
     repair: bool,
 }
@@ -133,7 +133,7 @@ async fn repair(
     let mut progress = ProgressLine::new(&context.output);
     let waited = tokio::select! {
         waited = verify::until_processed(&open.database.store, repairs(), |left| {
-            progress.say(format!("{left} repairs left"));
+            progress.say(format!("repairs left: {left}; what fails is tried again and then parked"));
         }) => waited,
         ended = worker.ended() => Err(ended),
     };
@@ -172,8 +172,11 @@ fn print(all: &[VerifyReport], is_repair: bool, context: &Context) -> Result<(),
             context.output.print(&format!("{}\n", escape::line(&format!("  {key}: {kind}{why}"))))?;
         }
         print_repair(verified, context)?;
-        if !is_repair && !verified.is_equal() {
+        if !is_repair && missing + stale + extra > 0 {
             context.output.note("repair it with: honeyflow verify --repair");
+        }
+        if *unreadable > 0 {
+            context.output.note("correct the unreadable rows in the table: that is enough, each change is indexed");
         }
     }
     Ok(())

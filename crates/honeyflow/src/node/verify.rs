@@ -33,7 +33,7 @@ const PENDING_MAX: Duration = Duration::from_secs(60);
 /// The number of repairs that are stored, or looked up, at once.
 const REPAIRS_AT_ONCE: usize = 1000;
 /// How long a repair waits for its rows while none of them is processed: longer than the attempts of a step take.
-const REPAIR_MAX: Duration = Duration::from_secs(180);
+const REPAIR_MAX: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

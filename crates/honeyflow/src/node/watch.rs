@@ -72,20 +72,9 @@ impl Watch {
         if !self.hives.holds(&source.name, 0) {
             return Ok(());
         }
-        self.put_triggers_back(source).await?;
-        self.run_owed_comparisons(source).await
-    }
-
-    async fn put_triggers_back(&self, source: &OpenSource) -> Result<(), Failure> {
         let drift = source.database.drift(source.capture()).await?;
-        if drift.drifts.is_empty() {
-            return Ok(());
-        }
-        let tables = drift.tables();
-        tracing::warn!(source = %source.name, ?tables, "a migration has dropped or changed triggers of Honeyflow: installing them again");
-        source.database.owe_comparison(tables).await?;
-        let wanted = source.capture();
-        source.database.reinstall(wanted).await
+        source.database.put_triggers_back(&source.name, &drift, source.capture()).await?;
+        self.run_owed_comparisons(source).await
     }
 
     /// Compares documents and rows of tables whose triggers were missing for a while, to find the changes that made no

@@ -1,10 +1,10 @@
 //! Several nodes as processes on one outbox: killed, drained and joined under load. Every change is processed, no key
 //! is processed by two nodes at once, and versions never decrease.
 
+mod existing;
 #[expect(dead_code, reason = "another suite needs the rest")]
 #[path = "../fault/http.rs"]
 mod http;
-mod existing;
 mod limit;
 #[expect(dead_code, reason = "another suite needs the rest")]
 #[path = "../fault/node.rs"]

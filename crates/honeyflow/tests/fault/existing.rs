@@ -178,3 +178,21 @@ fn later(shop: &Shop) -> String {
     let to = config[from..].find("step.tell").expect("its last step") + from;
     config[from..to].replace("workflow.charge", "workflow.later").replace("/charge/", "/later/")
 }
+
+/// The node's own repair, after triggers were missing: the document is put right, the charge cannot be known.
+#[test]
+fn ob_97_a_repair_after_drift_charges_nothing_and_names_who_may_have_missed_it() {
+    let (shop, scripted) = charging("");
+    with_paper(&shop);
+    let node = shop.start();
+    shop.until_quiet(&node);
+    let triggers = "select group_concat('drop trigger \"' || name || '\";', ' ') from sqlite_master where type = 'trigger' and tbl_name = 'book'";
+    let drop: String = shop.database().query_row(triggers, [], |row| row.get(0)).expect("triggers");
+    shop.sql(&format!("begin immediate; {drop} update book set title = 'Unseen' where id = 2; commit;"));
+    node.until_says("these workflows write no documents");
+    assert!(node.log().contains("workflows=[\"charge\"]"), "{}", node.log());
+    shop.until_quiet(&node);
+    assert_eq!(shop.documents("book")["2"]["title"], "Unseen");
+    shop.assert_equal();
+    one_change_calls_once(&shop, &node, &scripted, 0);
+}

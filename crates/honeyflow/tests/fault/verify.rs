@@ -180,7 +180,7 @@ fn ob_99_a_repair_says_what_it_waits_for() {
     let mut child = shop.command(&["verify", "--repair"]);
     let mut child =
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary");
-    let said = lines_of(&mut child).find(|line| line.contains("1 repairs left"));
+    let said = lines_of(&mut child).find(|line| line.contains("repairs left: 1; "));
     assert!(said.is_some() && began.elapsed() < wait::DEADLINE, "after {:?}", began.elapsed());
     shop.run_well(&["workflow", "resume", "book"]);
     assert!(child.wait().expect("a child").success());

@@ -40,7 +40,7 @@ url   = "tantivy:reminded"
 field = { note = "text" }
 
 [workflow.ship]
-on = [{ source = "shop", entity = "orders" }]
+on = [{ source = "shop", entity = "orders", existing = true }]
 step.load  = { use = "sql.load" }
 step.paid  = { use = "event.wait", needs = ["load"], name = "payment", key = "$run.key", match = "$event.payload.amount >= $steps.load.total", timeout = "1h" }
 step.shape = { use = "transform", needs = ["load", "paid"], expression = ".load + { paid: .paid.payload.amount }" }
@@ -51,7 +51,7 @@ on = [{ source = "shop", entity = "draft", when = '$event.key != "9"' }]
 step.answer = { use = "event.wait", name = "answer", timeout = "1s" }
 
 [workflow.remind]
-on = [{ source = "shop", entity = "draft", when = '$event.key != "9"' }]
+on = [{ source = "shop", entity = "draft", when = '$event.key != "9"', existing = true }]
 step.load   = { use = "sql.load" }
 step.answer = { use = "event.wait", needs = ["load"], name = "answer", timeout = "1s", on-timeout = "skip" }
 step.index  = { use = "search.index", needs = ["load", "answer"], trigger = "none-failed", into = "reminded" }
