@@ -17,6 +17,7 @@
 //! | I14 | [`ack`]         | no row is deleted before each of its obligations has succeeded or is parked |
 //! | I15 | [`pin`]         | a run and phase have one definition version                                |
 //! | I16 | [`rest`], [`reason`] | no ready step waits for ever, or for a worker that has room           |
+//! |     | [`share`]       | batches go out by level; each level with work keeps its share              |
 //! | I17 | [`charge`]      | only items with an injected fault have counted attempts or are parked      |
 //! | I18 | [`slots`]       | every slot is either free or held                                          |
 //! | I19 | [`once`]        | unique effects happen once, under one name, and not early                  |
@@ -36,6 +37,7 @@ pub mod pin;
 pub mod rate;
 pub mod reason;
 pub mod rest;
+pub mod share;
 pub mod slots;
 pub mod verdict;
 

@@ -197,6 +197,8 @@ pub fn bugs() -> &'static [(&'static str, u64)] {
         ("PB-28", 1),
         ("PB-29", 1),
         ("PB-39", 11),
+        ("PB-40", 59),
+        ("PB-41", 4),
         ("single-flight", 1),
         ("forget-held-key", 2),
         ("ack-before-second-workflow", 2),

@@ -33,7 +33,7 @@ pub fn judge(mut world: World) -> Outcome {
     breaches.extend(loss::no_loss(&events(&world), at_rest));
     breaches.extend(graph::effects_follow_checkpoints(&world.history.effects));
     breaches.extend(exclusion::exclusion(&world.history.grants));
-    breaches.extend(share::shares_hold(&world.history.served));
+    breaches.extend(share::shares_hold(&world.history.served, rises_after_ms(&world)));
     breaches.extend(exclusion::one_holder_per_epoch(&world.history.held));
     for store in &world.stores {
         breaches.extend(fence::epochs_never_fall(&store.journal.accepted));
@@ -70,6 +70,10 @@ pub fn judge(mut world: World) -> Outcome {
     nodes.extend(left.map(|row| format!("left: {} {} {}", row.event.id, row.event.entity, row.event.key)));
     nodes.extend(restless_runs(&world).filter(|_| !at_rest));
     Outcome { breaches, void, nodes, trace, stats: world.stats, options: world.options }
+}
+
+fn rises_after_ms(world: &World) -> u64 {
+    u64::try_from(world.options.limits.rises_after.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn restless_runs(world: &World) -> impl Iterator<Item = String> {

@@ -231,7 +231,7 @@ impl Options {
         };
         let mut later = Random::new(seed ^ 0x5EED_0006);
         let l = &mut later;
-        let options = Options {
+        let mut options = Options {
             seed,
             generator: w.between(1, 2),
             seconds: 40,
@@ -266,6 +266,8 @@ impl Options {
             // Only set by its option.
             permits: 0,
         };
+        // In most seeds work rises soon: nothing waits for half a minute here.
+        options.limits.rises_after = Duration::from_millis(*l.pick(&[50, 500, 5_000]));
         options.settle(r)
     }
 

@@ -182,6 +182,7 @@ impl Core {
         let (plan, now, may_try) = (&self.plan, self.now, self.dispatch.can_start_trial());
         let passes = |queue: &Queue| gates.passes(queue, now) && budgets.admits(plan, queue);
         let allowed = |queue: &Queue| if passes(queue) { limited.allowed(queue) } else { 0 };
+        let waiting = if self.facts.on { self.ready.waiting_levels(kind, now, allowed) } else { Vec::new() };
         let Some(pick) = self.ready.pick(kind, now, may_try, allowed) else {
             return false;
         };
@@ -190,16 +191,18 @@ impl Core {
         entries.clear();
         let queue = &mut self.ready.queues[at];
         let (workflow, step) = (queue.workflow, queue.step);
-        let mut trial = false;
+        let (mut trial, mut suspects) = (false, false);
         let permitted = self.limits.allowed(queue);
         if let Some(group) = queue.take_suspects(may_try, permitted) {
-            trial = group.len() == 1;
+            (trial, suspects) = (group.len() == 1, true);
             entries.extend(group);
         } else {
             let max = (queue.batch_now as usize).min(self.gates.allowed(queue)).min(permitted);
             queue.take(level, max, &mut entries);
         }
         self.ready.note_served(pick, entries.len());
+        let (level, items) = ((!suspects).then_some(level), entries.len());
+        self.facts.note(|| Fact::Served { kind, level, items, waiting });
         let given = self.give(worker, kind, (at, workflow, step), (&entries, trial), effects);
         self.dispatch.scratch = entries;
         given

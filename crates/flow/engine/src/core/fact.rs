@@ -1,10 +1,16 @@
 //! A trace of what the core has done, for the simulator's and the tests' checks. It is off by default; when on, the
 //! checker takes the facts after every input.
 
+use std::time::Duration;
+
 use honeyflow_event::{EventId, Key, Name};
 use honeyflow_workflow::{State, StepId};
 
-use super::{Core, plan::SourceId, run::RunState};
+use super::{
+    Core,
+    plan::{KindId, SourceId},
+    run::RunState,
+};
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Fact {
@@ -36,6 +42,14 @@ pub enum Fact {
         event: EventId,
         newest: EventId,
     },
+    /// A batch was given out; `waiting` is what could have gone out instead.
+    Served {
+        kind: KindId,
+        /// None: suspects.
+        level: Option<usize>,
+        items: usize,
+        waiting: Vec<WaitingLevel>,
+    },
     /// The step has ended, with all its instances.
     Ended {
         run: u64,
@@ -51,6 +65,16 @@ pub enum Fact {
     Closed {
         run: u64,
     },
+}
+
+/// Work of one level that workers may get.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct WaitingLevel {
+    pub level: usize,
+    /// How long its oldest entry waits.
+    pub waited: Duration,
+    /// The number of items in its next batch: that of the queue whose turn it is.
+    pub items: usize,
 }
 
 #[derive(Default)]

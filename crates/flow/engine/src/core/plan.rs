@@ -101,6 +101,8 @@ pub struct Limits {
     pub reject_waits: [Duration; 4],
     pub parked_per_minute_max: u32,
     pub batch_target: Duration,
+    /// Waiting work rises one level in this time; tests use a shorter one.
+    pub rises_after: Duration,
     pub fan_out_page: u32,
     pub fan_out_pending_max: u32,
 }
@@ -127,6 +129,7 @@ impl Default for Limits {
             retry_backoff: honeyflow_runtime::Backoff::new(millis(200), seconds(60)),
             reject_waits: [seconds(1), seconds(4), seconds(16), seconds(64)],
             parked_per_minute_max: 100,
+            rises_after: seconds(30),
             batch_target: millis(200),
             fan_out_page: 1_000,
             fan_out_pending_max: 50_000,

@@ -12,14 +12,14 @@ use honeyflow_runtime::Moment;
 use honeyflow_workflow::{Role, StepId};
 
 use super::{
+    fact::WaitingLevel,
     limit::LimitId,
     plan::{EXPRESSION, KindId, Plan, TargetId},
-    share::Shares,
+    share::{Shares, Turn},
 };
 use crate::slots::Slot;
 
-const AGES_AFTER: Duration = Duration::from_secs(30);
-const RISES_MAX: u64 = 3;
+const RISES_MAX: u128 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadyItem {
@@ -65,12 +65,18 @@ impl Queue {
         fresh.chain(self.suspects.iter().flat_map(|group| group.iter().map(|ready| (ready, group.len() == 1))))
     }
 
-    fn effective_level(&self, level: usize, now: Moment) -> usize {
+    /// Returns the turn of this queue, whose index is `at`, at a level with work.
+    fn turn(&self, at: usize, level: usize, allowed: usize) -> Option<Turn> {
+        let items = self.levels[level].len().min(self.batch_now as usize).min(allowed);
+        (items > 0).then_some(Turn { served_at: self.served_at[level], queue: at, items })
+    }
+
+    fn effective_level(&self, level: usize, now: Moment, rises_after: Duration) -> usize {
         let Some(head) = self.levels[level].front() else { return usize::MAX };
         if !(1..=6).contains(&level) || crate::planted::on("PB-41") {
             return level;
         }
-        let rises = (now.since(head.since).as_secs() / AGES_AFTER.as_secs()).min(RISES_MAX);
+        let rises = (now.since(head.since).as_millis() / rises_after.as_millis().max(1)).min(RISES_MAX);
         level.saturating_sub(usize::try_from(rises).unwrap_or(0))
     }
 
@@ -115,6 +121,7 @@ pub(crate) struct ReadyQueues {
     first: Vec<usize>,
     by_kind: Vec<Vec<usize>>,
     served: u64,
+    rises_after: Duration,
     /// By kind.
     shares: Vec<Shares>,
 }
@@ -135,6 +142,7 @@ impl ReadyQueues {
             first: Vec::new(),
             by_kind: vec![Vec::new(); plan.kinds.len()],
             served: 0,
+            rises_after: plan.limits.rises_after,
             shares: vec![Shares::default(); plan.kinds.len()],
         };
         let limits = super::limit::names(plan);
@@ -180,9 +188,8 @@ impl ReadyQueues {
 
     /// Returns the queue and level to serve next for a kind, among the queues for which `allowed` is not zero.
     pub fn pick(&self, kind: KindId, now: Moment, may_try: bool, allowed: impl Fn(&Queue) -> usize) -> Option<Pick> {
-        let shares = &self.shares[kind as usize];
         let mut best: Option<((usize, usize, u64), usize)> = None;
-        let mut owed: Option<((usize, u64), usize)> = None;
+        let mut turns = [None; PRIORITY_LEVELS];
         for at in &self.by_kind[kind as usize] {
             let queue = &self.queues[*at];
             let allowed = if queue.len == 0 { 0 } else { allowed(queue) };
@@ -192,26 +199,36 @@ impl ReadyQueues {
             if queue.next_suspects(may_try, allowed).is_some() {
                 return Some(Pick { queue: *at, level: 0, is_share: false });
             }
-            for level in 0..PRIORITY_LEVELS {
-                let items = queue.levels[level].len().min(queue.batch_now as usize).min(allowed);
-                if items == 0 {
-                    continue;
-                }
-                let rank = (queue.effective_level(level, now), level, queue.served_at[level]);
+            for (level, turn) in turns.iter_mut().enumerate() {
+                let Some(next) = queue.turn(*at, level, allowed) else { continue };
+                let rank = (queue.effective_level(level, now, self.rises_after), level, next.served_at);
                 if best.is_none_or(|(other, _)| rank < other) {
                     best = Some((rank, *at));
                 }
-                let rank = (level, queue.served_at[level]);
-                if shares.is_owed(level, items) && owed.is_none_or(|(other, _)| rank < other) {
-                    owed = Some((rank, *at));
-                }
+                *turn = Some(turn.map_or(next, |other: Turn| other.min(next)));
             }
         }
         let ((_, level, _), queue) = best?;
-        match owed.filter(|_| shares.may_go_before(level)) {
-            Some(((owed, _), queue)) => Some(Pick { queue, level: owed, is_share: owed != level }),
+        match self.shares[kind as usize].owed(&turns, level) {
+            Some((owed, turn)) => Some(Pick { queue: turn.queue, level: owed, is_share: owed != level }),
             None => Some(Pick { queue, level, is_share: false }),
         }
+    }
+
+    /// Returns the levels of a kind with work that could go out; for the simulator's checks.
+    pub fn waiting_levels(&self, kind: KindId, now: Moment, allowed: impl Fn(&Queue) -> usize) -> Vec<WaitingLevel> {
+        let queues = self.by_kind[kind as usize].iter().map(|at| (*at, &self.queues[*at]));
+        let open: Vec<_> = queues.filter(|(_, queue)| queue.len > 0 && allowed(queue) > 0).collect();
+        let of_level = |level: usize| {
+            let heads = open.iter().filter_map(|(_, queue)| queue.levels[level].front());
+            let turns = open.iter().filter_map(|(at, queue)| queue.turn(*at, level, allowed(queue)));
+            Some(WaitingLevel {
+                level,
+                waited: now.since(heads.map(|head| head.since).min()?),
+                items: turns.min()?.items,
+            })
+        };
+        (0..PRIORITY_LEVELS).filter_map(of_level).collect()
     }
 
     pub fn note_served(&mut self, pick: Pick, count: usize) {

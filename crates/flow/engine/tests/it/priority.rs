@@ -133,6 +133,41 @@ fn wf_69_shares_are_counted_in_items() {
     assert_eq!(last, 50, "of {} items", served.iter().flatten().count());
 }
 
+/// Single items of a better level are owed their share after each large batch, and still do not hold up the last one.
+#[test]
+fn wf_69_a_trickle_does_not_hold_up_the_other_shares() {
+    let mut backlog = Backlog::new(&lone(10));
+    backlog.add(0, 3_000, None);
+    backlog.add(9, 200, None);
+    backlog.begin();
+    let mut last = 0;
+    for _ in 0..200 {
+        backlog.add(1, 1, None);
+        last += backlog.serve().1.iter().filter(|level| **level == 9).count();
+    }
+    assert!(last >= 50, "{last} items of the last level in 200 batches");
+}
+
+/// Nor do they hold up a workflow with larger batches of the same level.
+#[test]
+fn wf_70_a_trickle_does_not_hold_up_another_workflow() {
+    let one = |name: &str, batch: u32| {
+        let only = step("work").set("batch", batch);
+        Workflow::new(name).on("shop", "book").set("exclusion", "workflow").step("do", only)
+    };
+    let mut backlog = Backlog::new(&[one("large", 10), one("small", 1)]);
+    backlog.add(0, 2_000, Some("small"));
+    backlog.add(9, 200, Some("large"));
+    backlog.begin();
+    let mut served = Vec::new();
+    for _ in 0..1_000 {
+        backlog.add(9, 1, Some("small"));
+        served.push(backlog.serve());
+    }
+    let large = served.iter().filter(|(name, _)| name == "large").count();
+    assert!((4..=6).contains(&large), "{large} batches of ten");
+}
+
 /// One kind of step may be idle while another has a backlog: what the idle one serves is not the busy one's share.
 #[test]
 fn wf_69_each_kind_of_step_keeps_the_shares() {
