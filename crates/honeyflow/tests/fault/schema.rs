@@ -69,3 +69,26 @@ step.index = { use = "search.index", needs = ["load"], into = "shelf" }
     assert_eq!(shop.documents("book")["30"]["title"], "Meanwhile");
     node.until("the gate is open", |status| status["engine"]["closed"].as_array()?.is_empty().then_some(()));
 }
+
+/// The running node keeps its configuration: a new one whose start would fail is refused before the node is stopped.
+#[test]
+fn ob_110_a_reload_looks_before_the_running_node_is_stopped() {
+    let shop = Shop::new(3);
+    let node = shop.start();
+    shop.until_quiet(&node);
+    let fitting = shop.config();
+    let call = r#"
+[workflow.tell]
+on = [{ source = "shop", entity = "book" }]
+step.call = { use = "http.call", url = "https://example.org/book", headers = { Authorization = "Bearer env:HONEYFLOW_TEST_NEVER_SET" } }
+"#;
+    shop.write_config(&format!("{fitting}{call}"));
+    node.until_says("the environment variable HONEYFLOW_TEST_NEVER_SET is not set");
+    shop.sql("update book set title = 'Still here' where id = 1;");
+    shop.until_quiet(&node);
+    assert_eq!(shop.documents("book")["1"]["title"], "Still here");
+    assert!(node.log().contains("ignored the changed configuration"), "{}", node.log());
+    assert!(!node.log().contains("then uses the new one"), "{}", node.log());
+    shop.write_config(&fitting);
+    node.stop();
+}
