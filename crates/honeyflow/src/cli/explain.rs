@@ -225,7 +225,7 @@ fn as_json(entity: &Subject<'_>, key: &Key, story: &Story) -> Value {
         json!({ "sink": sink, "version": stat.as_ref().map(|stat| stat.stamp), "verdict": verdict(story.row.as_ref(), stat.as_ref()) })
     });
     json!({
-        "entity": &*entity.name,
+        "entity": entity.name,
         "key": &**key,
         "document": story.row.as_ref().and_then(|row| row.as_ref().ok()?.as_deref().cloned()),
         "error": story.row.as_ref().and_then(|row| row.as_ref().err()),

@@ -146,18 +146,15 @@ fn leads(config: &Config, source: &str) -> Vec<(Name, Vec<Name>)> {
 
 /// The entities of a source with the workflows that they start. Entities of earlier definition versions are included,
 /// so that their runs can continue, but they start no new runs.
-fn entities(
-    source: &OpenSource,
-    current: &[Arc<Graph>],
-    older: &[Arc<Graph>],
-) -> hashbrown::HashMap<Name, EntityPlan> {
+fn entities(source: &OpenSource, current: &[Arc<Graph>], older: &[Arc<Graph>]) -> hashbrown::HashMap<Name, EntityPlan> {
     let mut names: Vec<Name> = source.bound.iter().map(|bound| bound.entity.name.clone()).collect();
     for on in current.iter().chain(older).flat_map(|graph| &graph.on).filter(|on| on.source == source.name) {
         if !names.contains(&on.entity) {
             names.push(on.entity.clone());
         }
     }
-    let starts = |graph: &Graph, entity: &Name| graph.on.iter().any(|on| on.source == source.name && on.entity == *entity);
+    let starts =
+        |graph: &Graph, entity: &Name| graph.on.iter().any(|on| on.source == source.name && on.entity == *entity);
     let key = |name: &Name| source.entity(name).map(|bound| bound.entity.key.iter().map(|part| part.kind).collect());
     names
         .into_iter()

@@ -103,7 +103,7 @@ impl Batch {
                 _ => return Err(format!("`{part}` is not an integer in decimal, as {} has", column.name)),
             },
             KeyType::Text | KeyType::Uuid | KeyType::Named(_) => {
-                self.json.push_str(&serde_json::Value::from(part).to_string())
+                self.json.push_str(&serde_json::Value::from(part).to_string());
             }
             KeyType::Blob => {
                 let hex = part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

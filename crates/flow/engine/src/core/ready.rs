@@ -122,7 +122,7 @@ pub(crate) struct ReadyQueues {
     by_kind: Vec<Vec<usize>>,
     served: u64,
     rises_after: Duration,
-    /// By kind.
+    /// The shares of the levels, by kind of step.
     shares: Vec<Shares>,
 }
 

@@ -74,7 +74,8 @@ pub fn fits<'a>(capture: &CaptureTable, catalogue: &'a Catalogue) -> Result<&'a 
         Columns::All => &[][..],
         Columns::Some(columns) => columns,
     };
-    let named = capture.key.iter().map(|part| &part.name).chain(&capture.carried).chain(&capture.reported).chain(watched);
+    let named =
+        capture.key.iter().map(|part| &part.name).chain(&capture.carried).chain(&capture.reported).chain(watched);
     let mut misfits: Vec<_> = named
         .filter(|column| table.column(column).is_none())
         .map(|column| Misfit::MissingColumn { table: name(), column: column.clone() })

@@ -108,7 +108,8 @@ impl Shop {
     pub fn changes_by(&self, sql: &str) -> Vec<String> {
         self.events();
         self.run(sql);
-        let sql = "delete from honeyflow_outbox returning id, entity_key, ifnull(change, '?'), ifnull(' ' || columns, '')";
+        let sql =
+            "delete from honeyflow_outbox returning id, entity_key, ifnull(change, '?'), ifnull(' ' || columns, '')";
         let mut statement = self.connection.prepare(sql).unwrap();
         let text = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(i64, String)> {
             let (key, change, columns): (String, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
