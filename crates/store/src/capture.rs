@@ -1,5 +1,9 @@
 //! The tables to capture: plain data from which an adapter generates its triggers.
 
+mod report;
+
+pub use report::{Changes, Drift, DriftKind, DriftReport, Misfit};
+
 use crate::statement::KeyColumn;
 
 /// One captured table. The needs of all its readers (documents, edges) have already been merged into this one entry.

@@ -1,5 +1,6 @@
 //! Failure codes that the stores share, or share with the sources and the engine.
 
+pub(crate) use honeyflow_hive::codes::MISSING_TABLE;
 pub(crate) use honeyflow_runtime::codes::MISPLACED_REPLY;
 
 honeyflow_runtime::codes! {
@@ -30,6 +31,9 @@ honeyflow_runtime::codes! {
     NO_KEYS = "no-keys" [Fatal]
         "A statement does not use `$keys`, so it would read the whole table for every batch.",
         "Write for example `… where id in $keys`.";
+    NOT_CAPTURABLE = "not-capturable" [Fatal]
+        "The changes of a view, of a table without any key, or of a kind of table that has no triggers of its own cannot be captured.",
+        "Do what the message says: name the tables that a view reads as edges, or name the table's key.";
     NOT_A_NUMBER = "not-a-number" [Reject]
         "A row holds NaN or infinity, which JSON cannot represent.",
         "Correct the value in the row, or convert it in the statement.";

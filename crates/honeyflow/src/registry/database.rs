@@ -176,6 +176,10 @@ impl Database {
         wanted: Vec<CaptureTable>,
     ) -> Result<(), Failure> {
         if drift.drifts.is_empty() {
+            let is_news = drift.misfits.is_empty() && !drift.schema_unchanged;
+            if let (Kind::Sqlite(database), true) = (&self.kind, is_news) {
+                database.note_complete(wanted, drift.schema_version).await?;
+            }
             return Ok(());
         }
         let tables = drift.tables();

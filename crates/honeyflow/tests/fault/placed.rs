@@ -126,3 +126,32 @@ fn wf_144_a_wait_meets_a_message_for_the_key_of_its_run() {
     node.stop();
     assert_eq!(shop.parked().len(), 0);
 }
+
+/// A workflow that is added later asks for a column: the triggers of a running node are replaced, and as nothing was
+/// missed, nothing is compared.
+#[test]
+fn ob_20_a_workflow_that_asks_for_columns_replaces_triggers_without_a_comparison() {
+    let (shop, scripted) = orders(|port| {
+        workflow("state", "orders", ", change = [\"insert\"]", &call("call", "state/{$event.key}", port, ""))
+    });
+    shop.sql("insert into orders values (1, 'new', '');");
+    let node = shop.start();
+    // The hive has created its tables in the same file after the triggers.
+    wait::until("the node has looked at its triggers again", || {
+        let noted = "select cast(value as integer) = (select schema_version from pragma_schema_version) from honeyflow_meta \
+                     where name = 'capture-schema-version'";
+        (shop.number(noted) == 1).then_some(())
+    });
+    shop.replace_in_config("change = [\"insert\"]", "columns = [\"state\"]");
+    wait::until("the triggers report the column", || {
+        let query = "select count(*) from sqlite_master where type = 'trigger' and sql like '%\"state\"%' and sql like '%columns%'";
+        (shop.number(query) > 0).then_some(())
+    });
+    wait::until("the node goes on", || node.status().map(drop));
+    shop.sql("update orders set note = 'x'; update orders set state = 'paid';");
+    wait::until("the state is told", || (!scripted.paths().is_empty()).then_some(()));
+    shop.until_quiet(&node);
+    assert_eq!(scripted.paths(), ["/state/1"]);
+    assert_eq!(shop.number("select count(*) from honeyflow_task where noun = 'compare'"), 0);
+    node.stop();
+}

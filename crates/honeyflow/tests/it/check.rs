@@ -208,3 +208,30 @@ fn se_38_new_files_are_readable_only_by_their_owner() {
     let ran = folder.run(&["check"]);
     assert!(!ran.out.contains("file-mode"), "{}", ran.out);
 }
+
+/// A workflow asks for changes of a column: the table must have it, and its changes must make an event.
+#[test]
+fn wf_142_columns_of_an_on_are_checked_against_the_table() {
+    let folder = Folder::configured();
+    let good = folder.read("honeyflow.toml");
+    folder.sql("alter table book add column note text");
+    for (column, code, message) in [
+        ("title", 0, ""),
+        ("TITLE", 0, ""),
+        (
+            "titel",
+            1,
+            "error[unknown-column]: a workflow names the column `titel`, which the table `book` does not have",
+        ),
+        ("note", 1, "error[bad-change]: a workflow asks for changes of `note`, which make no event"),
+    ] {
+        let more = format!(
+            "\n[workflow.tell]\non = [{{ source = \"shop\", entity = \"book\", columns = [\"{column}\"] }}]\n\
+             step.call = {{ use = \"http.call\", url = \"https://example.org/\" }}\n"
+        );
+        folder.write("honeyflow.toml", &format!("{good}{more}"));
+        let ran = folder.run(&["check"]);
+        assert_eq!(ran.code, code, "{column}: {}{}", ran.out, ran.err);
+        assert!(ran.out.contains(message), "{column}: {}", ran.out);
+    }
+}

@@ -13,8 +13,9 @@ pub(crate) mod quote;
 mod replaced;
 mod trigger;
 
-pub use drift::{Drift, DriftKind, DriftReport, check_drift, drift};
+pub use drift::{check_drift, drift, note_complete};
 pub use expression::rowid_alias;
-pub use fit::{Misfit, fits};
-pub use install::{Changes, install, plan, reinstall, uninstall, upgrade};
+pub use fit::fits;
+pub use honeyflow_store::capture::{Changes, Drift, DriftKind, DriftReport, Misfit};
+pub use install::{install, plan, reinstall, uninstall, upgrade};
 pub use trigger::{Trigger, triggers};

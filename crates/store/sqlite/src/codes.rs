@@ -26,9 +26,6 @@ honeyflow_runtime::codes! {
     NOT_A_QUERY = "not-a-query" [Fatal]
         "A statement of the configuration does not only read.",
         "Write a `select`.";
-    NOT_CAPTURABLE = "not-capturable" [Fatal]
-        "The changes of a view, or of a table without rowid and without a named key, cannot be captured.",
-        "Name the tables that the view reads as edges, or name the table's key.";
     ROLLED_BACK = "rolled-back" [Retry]
         "The database rolled back a whole transaction, for example because the disk is full.",
         "Nothing: the writes are tried again; the log shows the error before it.";

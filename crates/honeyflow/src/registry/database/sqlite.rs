@@ -175,6 +175,11 @@ impl SqliteDatabase {
         self.store.read_with(move |connection| capture::check_drift(connection, &wanted)).await
     }
 
+    /// Notes that the triggers are complete at the schema version at which no drift was found.
+    pub async fn note_complete(&self, wanted: Vec<CaptureTable>, checked_at: i64) -> Result<(), Failure> {
+        self.store.write_with(move |connection| capture::note_complete(connection, &wanted, checked_at)).await
+    }
+
     /// The output of `explain query plan` for the statement, line by line.
     pub async fn query_plan(&self, statement: &Statement) -> Result<Vec<String>, Failure> {
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));

@@ -6,66 +6,17 @@
 
 use honeyflow_event::document;
 use honeyflow_runtime::Failure;
-use honeyflow_store::CaptureTable;
-use rusqlite::{Connection, OptionalExtension, params};
+use honeyflow_store::{
+    CaptureTable,
+    capture::{Drift, DriftKind, DriftReport},
+};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::{fit::Misfit, install::generate, trigger::NAME_HEAD};
+use super::{install::generate, trigger::NAME_HEAD};
 use crate::{catalogue, outcome};
 
 const SCHEMA_SEEN: &str = "capture-schema-version";
 const WANTED_SEEN: &str = "capture-wanted";
-
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct DriftReport {
-    pub schema_version: i64,
-    /// The schema is as it was when the triggers were last complete: a trigger that differs has captured every change,
-    /// and only the configuration or the release asks for another text.
-    pub schema_unchanged: bool,
-    pub drifts: Vec<Drift>,
-    /// Tables and columns that do not exist (any more): their entities wait for the next change of the schema.
-    pub misfits: Vec<Misfit>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Drift {
-    pub table: String,
-    pub trigger: String,
-    pub what: DriftKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DriftKind {
-    /// The trigger does not exist, so changes of the table were not captured: the table must be verified.
-    Missing,
-    /// The trigger's text differs; which changes it captured meanwhile is unknown.
-    Changed,
-    /// The configuration no longer needs the trigger.
-    Superfluous,
-}
-
-impl DriftReport {
-    pub fn is_empty(&self) -> bool {
-        self.drifts.is_empty() && self.misfits.is_empty()
-    }
-
-    /// Returns the tables whose changes may have been missed, each once.
-    pub fn tables(&self) -> Vec<&str> {
-        let mut tables: Vec<&str> = self
-            .drifts
-            .iter()
-            .filter(|drift| match drift.what {
-                DriftKind::Missing => true,
-                DriftKind::Changed => !self.schema_unchanged,
-                DriftKind::Superfluous => false,
-            })
-            .map(|drift| drift.table.as_str())
-            .chain(self.misfits.iter().map(Misfit::table))
-            .collect();
-        tables.sort_unstable();
-        tables.dedup();
-        tables
-    }
-}
 
 /// Compares the installed triggers with the wanted ones. It costs two small reads while nothing has changed.
 pub fn check_drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<DriftReport, Failure> {
@@ -133,6 +84,19 @@ pub(super) fn note(connection: &Connection, fingerprint: Option<u64>) -> rusqlit
     put.execute(params![SCHEMA_SEEN, schema_version(connection)?.to_string()])?;
     put.execute(params![WANTED_SEEN, format!("{fingerprint:016x}")])?;
     Ok(())
+}
+
+/// Stores that the triggers were complete at the schema version at which a check found no drift, so that a later change
+/// of the configuration alone is told from one of the schema. Changes nothing if the schema has moved on since.
+pub fn note_complete(connection: &mut Connection, wanted: &[CaptureTable], checked_at: i64) -> Result<(), Failure> {
+    let work = |connection: &mut Connection| -> rusqlite::Result<()> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if schema_version(&transaction)? == checked_at {
+            note(&transaction, Some(fingerprint(wanted)))?;
+        }
+        transaction.commit()
+    };
+    work(connection).map_err(|error| outcome::failure(&error, "note that the triggers are complete"))
 }
 
 fn seen(connection: &Connection) -> rusqlite::Result<Option<(i64, u64)>> {

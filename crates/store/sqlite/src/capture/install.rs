@@ -2,33 +2,19 @@
 //! the application runs with either the old set of triggers or the new one.
 
 use honeyflow_runtime::Failure;
-use honeyflow_store::{CaptureTable, Catalogue};
+use honeyflow_store::{
+    CaptureTable, Catalogue,
+    capture::{Changes, Misfit},
+};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::{
     drift::{InstalledTrigger, fingerprint, installed, note, table_of},
-    fit::{Misfit, fits},
+    fit::fits,
     quote::identifier,
     trigger::{Trigger, triggers},
 };
 use crate::{catalogue, codes, outcome};
-
-/// The changes of an installation, as names of triggers.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Changes {
-    pub created: Vec<String>,
-    pub replaced: Vec<String>,
-    pub dropped: Vec<String>,
-    pub unchanged: usize,
-    /// The reasons why tables could not be captured. Only [`reinstall`] continues in spite of them.
-    pub misfits: Vec<Misfit>,
-}
-
-impl Changes {
-    pub fn is_empty(&self) -> bool {
-        self.created.is_empty() && self.replaced.is_empty() && self.dropped.is_empty()
-    }
-}
 
 /// Makes the installed triggers equal to the wanted ones; a second call changes nothing. The outbox must exist.
 pub fn install(connection: &mut Connection, wanted: &[CaptureTable]) -> Result<Changes, Failure> {
