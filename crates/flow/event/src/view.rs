@@ -26,14 +26,14 @@ pub struct EventView {
 impl EventView {
     /// Returns the view of one event that leads to `target`; `change` is what it means for the target.
     pub fn new(event: Arc<Event>, target: Target, change: Changes) -> EventView {
-        let columns = event.columns.iter().cloned().collect();
+        let columns = own_columns(&event, change).into_iter().collect();
         EventView { newest: event, target, newest_change: change, change, columns }
     }
 
     /// Adds an older event of the same run.
     pub fn add(&mut self, event: &Event, change: Changes) {
         self.change = self.change.union(change);
-        self.columns.extend(event.columns.iter().cloned());
+        self.columns.extend(own_columns(event, change));
     }
 
     /// Returns the value of `$event`. The payload is JSON if it can be read as JSON, else a text. An event of another
@@ -109,6 +109,11 @@ impl EventView {
     }
 }
 
+/// Returns the changed columns of the target's own row; those of another table's row are none of it.
+fn own_columns(event: &Event, change: Changes) -> Option<Arc<str>> {
+    event.columns.clone().filter(|_| !change.intersects(Changes::RELATED))
+}
+
 /// Returns the payload of a row that is written for a target because an event of another table leads to it.
 pub fn related_payload(entity: &str, key: &str, id: EventId) -> Arc<str> {
     json!({ "cause": cause(entity, key, id) }).to_string().into()
@@ -154,9 +159,10 @@ mod tests {
 
     #[test]
     fn an_event_of_another_table_shows_the_runs_key_and_its_cause() {
-        let line = event("line", "1|2", Changes::INSERT);
+        let line = Event { columns: Some(r#"["amount"]"#.into()), ..event("line", "1|2", Changes::UPDATE) };
         let view = EventView::new(Arc::new(line), order(), Changes::RELATED);
         let value = view.as_json();
+        assert_eq!((&value["columns"], view.stored_columns()), (&json!([]), None), "the columns are the line's");
         assert_eq!((&value["entity"], &value["key"]), (&json!("order"), &json!("1")));
         assert_eq!(value["cause"], json!({ "entity": "line", "key": "1|2", "id": 7 }));
         assert_eq!((&value["change"], &value["payload"]), (&json!(["related"]), &Value::Null));

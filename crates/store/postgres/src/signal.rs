@@ -34,7 +34,7 @@ pub(crate) async fn put(transaction: &mut OpenTransaction<'_>, signals: &[NewSig
     .bind(signals.iter().map(|signal| signal.event.newest.created_ms).collect::<Vec<_>>())
     .bind(signals.iter().map(|signal| signal.event.stored_payload().map(|text| text.to_string())).collect::<Vec<_>>())
     .bind(signals.iter().map(|signal| signal.event.change.text()).collect::<Vec<_>>())
-    .bind(signals.iter().map(|signal| signal.event.newest.columns.as_deref()).collect::<Vec<_>>())
+    .bind(signals.iter().map(|signal| signal.event.stored_columns().map(|text| text.to_string())).collect::<Vec<_>>())
     .bind(signals.iter().map(|signal| append::millis(signal.keep)).collect::<Vec<_>>());
     transaction.bound(statement).await.map(drop)
 }

@@ -29,7 +29,7 @@ pub(crate) fn put(connection: &Connection, view: &EventView, keep: Duration, now
             now_ms,
             now_ms.saturating_add(append::millis(keep)),
             view.change.text(),
-            event.columns
+            view.stored_columns()
         ])?;
     Ok(())
 }

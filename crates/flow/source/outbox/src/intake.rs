@@ -198,14 +198,14 @@ impl FollowedEdges {
         queries: &mut EdgeQueries,
     ) -> Result<(), Failure> {
         let change = if route_edge.own_table { event.change } else { Changes::RELATED };
-        let mut left = None;
+        let mut ends = None;
         let keys: SmallVec<[Key; 2]> = match &route_edge.columns {
             Columns::Key => smallvec![Key::clone(&event.key)],
             Columns::Payload { columns, in_key, look_up } => match (payload.linked_keys(columns), in_key, look_up) {
                 (Some(ends), ..) if route_edge.shallow && ends.unmoved => return Ok(()),
-                (Some(ends), ..) => {
-                    left = ends.left;
-                    ends.keys
+                (Some(found), ..) => {
+                    ends = Some((found.old, found.new));
+                    found.keys
                 }
                 (None, Some((places, parts)), _) => {
                     let parts = key::split(&event.key, *parts).ok_or_else(|| bad_key(event))?;
@@ -229,15 +229,8 @@ impl FollowedEdges {
         match &route_edge.to {
             EdgeTarget::Container => {
                 for key in &keys {
-                    // A moved key is a delete of the old one and an insert of the new one.
-                    let change = match &left {
-                        Some(left) if route_edge.own_table && change == Changes::UPDATE => {
-                            if left == key {
-                                Changes::DELETE
-                            } else {
-                                Changes::INSERT
-                            }
-                        }
+                    let change = match &ends {
+                        Some(ends) if route_edge.own_table && !change.is_unknown() => change_of_end(key, ends),
                         _ => change,
                     };
                     push(&mut self.leads, lead(&route_edge.entity, key, change));
@@ -256,6 +249,15 @@ impl FollowedEdges {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns what an event did to the row under this key, which is not the key that the event is written under.
+fn change_of_end(key: &Key, (old, new): &(Option<Key>, Option<Key>)) -> Changes {
+    match (old.as_ref() == Some(key), new.as_ref() == Some(key)) {
+        (true, true) => Changes::UPDATE,
+        (true, false) => Changes::DELETE,
+        (false, _) => Changes::INSERT,
     }
 }
 

@@ -19,8 +19,10 @@ pub(crate) struct Payload {
 pub(crate) struct LinkedKeys {
     /// The keys of OLD and NEW, each once; a key with a NULL part is left out.
     pub keys: SmallVec<[Key; 2]>,
-    /// The key of OLD, if NEW has another one.
-    pub left: Option<Key>,
+    /// The key of OLD.
+    pub old: Option<Key>,
+    /// The key of NEW.
+    pub new: Option<Key>,
     /// The row was updated without a change of these keys.
     pub unmoved: bool,
 }
@@ -45,7 +47,7 @@ impl Payload {
         let old = self.old.as_ref().map(|side| linked_key(side, columns));
         let new = self.new.as_ref().map(|side| linked_key(side, columns));
         let unmoved = matches!((&old, &new), (Some(old), Some(new)) if old == new);
-        let left = old.clone().flatten().flatten().filter(|_| new.is_some() && !unmoved);
+        let sides = (old.clone().flatten().flatten(), new.clone().flatten().flatten());
         let mut keys = SmallVec::new();
         for end in [old, new].into_iter().flatten() {
             if let Some(key) = end?
@@ -54,7 +56,7 @@ impl Payload {
                 keys.push(key);
             }
         }
-        (self.old.is_some() || self.new.is_some()).then_some(LinkedKeys { keys, left, unmoved })
+        (self.old.is_some() || self.new.is_some()).then_some(LinkedKeys { keys, old: sides.0, new: sides.1, unmoved })
     }
 }
 

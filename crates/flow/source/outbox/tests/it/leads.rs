@@ -243,6 +243,33 @@ async fn ob_6_an_entity_with_another_key_is_reached_by_the_payload() {
     assert_eq!(found, ["book 7, offer 11, offer 12"]);
 }
 
+/// WF-142: what happened to the row under the second key follows from OLD and NEW, not from the event of the first key.
+#[tokio::test]
+async fn ob_6_an_entity_with_another_key_has_changes_of_its_own() {
+    let by_isbn = Entity { table: "book".into(), key: key(&["isbn"]), ..entity("offer", vec![]) };
+    let entities = [entity("book", vec![]), by_isbn];
+    let (insert, update, delete) = (Changes::INSERT, Changes::UPDATE, Changes::DELETE);
+    for (change, payload, expected) in [
+        (insert, r#"{"new":{"isbn":11}}"#, vec![("11", insert)]),
+        (delete, r#"{"old":{"isbn":11}}"#, vec![("11", delete)]),
+        (update, r#"{"old":{"isbn":11},"new":{"isbn":11}}"#, vec![("11", update)]),
+        (update, r#"{"old":{"isbn":11},"new":{"isbn":12}}"#, vec![("11", delete), ("12", insert)]),
+        (update, r#"{"old":{"isbn":null},"new":{"isbn":12}}"#, vec![("12", insert)]),
+        (update, r#"{"old":{"isbn":11},"new":{"isbn":null}}"#, vec![("11", delete)]),
+        // The book got another id: the offer has only been updated.
+        (insert, r#"{"old":{"isbn":11},"new":{"isbn":11}}"#, vec![("11", update)]),
+        (delete, r#"{"old":{"isbn":11},"new":{"isbn":11}}"#, vec![("11", update)]),
+        (Changes::UNKNOWN, r#"{"old":{"isbn":11}}"#, vec![("11", Changes::UNKNOWN)]),
+    ] {
+        let event = Event { change, ..with_payload(row(1, "book", "7"), payload) };
+        let intake = poll(&entities, vec![event], no_sql).await.intake.unwrap();
+        let Leads::To(leads) = &intake.taken[0].leads else { panic!("{:?}", intake.taken[0].leads) };
+        let offers = leads.iter().filter(|lead| *lead.target.entity == *"offer");
+        let found: Vec<_> = offers.map(|lead| (&*lead.target.key, lead.change)).collect();
+        assert_eq!(found, expected, "{change:?} {payload}");
+    }
+}
+
 #[tokio::test]
 async fn ob_59_a_message_leads_to_the_entity_it_names() {
     let event = Event { kind: Kind::Message, payload: Some("anything".into()), ..row(1, "order", "A-1") };
