@@ -184,7 +184,8 @@ async fn load(database: &Database, entity: &EntityConfig, key: &Key) -> Result<O
 
 /// Returns what the event says about the change.
 fn change_text(event: &Event) -> String {
-    if event.kind != Kind::Row {
+    // An event that names its workflow is not judged by its change.
+    if event.kind != Kind::Row || event.workflow.is_some() {
         return String::new();
     }
     if event.change.is_unknown() {

@@ -29,7 +29,7 @@ pub fn check(
     for (name, node) in tables(tree, "workflow") {
         check_workflow(tree, name, node, entities, messages, problems);
     }
-    check_entity_names(entities, problems);
+    check_entity_names(entities, messages, problems);
     check_same_target(workflows, problems);
     check_same_index(sinks, problems);
     for (name, node) in tables(tree, "sink") {
@@ -113,23 +113,25 @@ fn check_workflow(
 
 /// Reports an entity with the name of another table. An event may name a table or an entity, so a name must not mean
 /// both.
-fn check_entity_names(entities: &[EntityConfig], problems: &mut Vec<Problem>) {
-    for entity in entities {
-        let clash = entities.iter().filter(|other| other.source == entity.source).find(|other| {
-            let tables = std::iter::once(&other.table).chain(other.edges.iter().map(|edge| &edge.table));
-            let named_alike = tables.into_iter().any(|table| table.eq_ignore_ascii_case(&entity.name));
-            named_alike && !entity.table.eq_ignore_ascii_case(&entity.name)
-        });
-        if let Some(other) = clash {
-            let message = format!(
-                "the entity `{}` uses the table `{}`, but has the name of another captured table (of the entity `{}`)",
-                entity.name, entity.table, other.name
-            );
-            let help = format!("an event for `{}` could mean both: give the entity another name", entity.name);
-            problems.push(
-                Problem::error(format!("entity.{}", entity.name), codes::problem::AMBIGUOUS_NAME, message).help(help),
-            );
+fn check_entity_names(entities: &[EntityConfig], messages: &[MessageConfig], problems: &mut Vec<Problem>) {
+    let rows = entities.iter().map(|entity| (&entity.name, &entity.source, Some(&entity.table)));
+    let messages = messages.iter().map(|message| (&message.name, &message.source, None));
+    for (name, source, own) in rows.chain(messages) {
+        if own.is_some_and(|table| table.eq_ignore_ascii_case(name)) {
+            continue;
         }
+        let captures = |other: &&EntityConfig| {
+            let mut tables = std::iter::once(&other.table).chain(other.edges.iter().map(|edge| &edge.table));
+            other.source == *source && tables.any(|table| table.eq_ignore_ascii_case(name))
+        };
+        let Some(other) = entities.iter().find(captures) else { continue };
+        let what = match own {
+            Some(table) => format!("uses the table `{table}`, but has the name of another captured table"),
+            None => "has messages only, but the name of a captured table".to_owned(),
+        };
+        let message = format!("the entity `{name}` {what} (of the entity `{}`)", other.name);
+        let help = format!("an event for `{name}` could mean both: give the entity another name");
+        problems.push(Problem::error(format!("entity.{name}"), codes::problem::AMBIGUOUS_NAME, message).help(help));
     }
 }
 

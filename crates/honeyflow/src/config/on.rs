@@ -53,10 +53,7 @@ fn delete_without_run(workflow: &Definition, on: &On, path: &str) -> Option<Prob
 
 /// A message has no row that could be loaded.
 fn loads_messages(workflow: &Definition, on: &On) -> Option<Problem> {
-    let loads = |step: &&honeyflow_workflow::StepDefinition| {
-        &*step.kind == "sql.load" && workflow.on.first().is_some_and(|first| first.entity == on.entity)
-    };
-    let step = workflow.steps.iter().find(loads)?;
+    let step = workflow.steps.iter().find(|step| &*step.kind == "sql.load")?;
     let message = format!("`{}` has messages only: there is no row to load", on.entity);
     let path = format!("workflow.{}.step.{}.use", workflow.name, step.name);
     Some(Problem::error(path, codes::problem::NO_ROWS, message).help("use `$event.payload` instead"))
@@ -144,6 +141,10 @@ url = "tantivy:orders"
     #[test]
     fn wf_144_a_message_entity_has_neither_table_nor_document() {
         assert_eq!(problems(&workflow(r#"entity = "payment""#, CALL)), [""; 0]);
+        let both = r#"entity = "orders" }, { source = "shop", entity = "payment""#;
+        assert!(problems(&workflow(both, "step.load = { use = \"sql.load\" }\n"))[0].contains("no-rows"));
+        let named = "[[entity.orders.edge]]\ntable = \"Payment\"\nkey = [\"order_id\"]\n";
+        assert!(problems(named)[0].contains("ambiguous-name"), "{:?}", problems(named));
         let mut all = problems(&workflow(r#"entity = "payment""#, "step.load = { use = \"sql.load\" }\n"));
         let wrong =
             "[entity.note]\nsource = \"shop\"\nkind = \"message\"\ntable = \"notes\"\nkey = [\"id\"]\nsorce = 1\n";

@@ -212,29 +212,28 @@ fn check_watched_columns(table: &Table, columns: &Columns, path: &str, problems:
     }
 }
 
-/// Reports columns that a workflow names, but whose changes make no event.
+/// Reports columns that a workflow names, but of which no update can be reported.
 fn check_reported_columns(table: &Table, config: &EntityConfig, problems: &mut Vec<Problem>) {
-    let unwatched = |name: &&String| {
+    for name in &config.reported {
         let is_key = config.key.iter().any(|key| key.eq_ignore_ascii_case(name));
-        table.column(name).is_none() || !(is_key || config.columns.contains(name))
-    };
-    for name in config.reported.iter().filter(unwatched) {
-        let path = format!("entity.{}.columns", config.name);
-        let problem = match table.column(name) {
-            None => Problem::error(
-                path,
-                codes::problem::UNKNOWN_COLUMN,
-                format!("a workflow names the column `{name}`, which the table `{}` does not have", table.name),
-            )
-            .nearest(name, table.columns.iter().map(|column| column.name.as_str())),
-            Some(_) => Problem::error(
-                path,
-                codes::problem::BAD_CHANGE,
-                format!("a workflow asks for changes of `{name}`, which make no event"),
-            )
-            .help("add it to `columns`"),
+        let (code, message, help) = if table.column(name).is_none() {
+            let message =
+                format!("a workflow names the column `{name}`, which the table `{}` does not have", table.name);
+            let nearest = nearest(name, table.columns.iter().map(|column| column.name.as_str()));
+            let help =
+                nearest.map_or_else(|| "name one of its columns".to_owned(), |word| format!("did you mean `{word}`?"));
+            (codes::problem::UNKNOWN_COLUMN, message, help)
+        } else if is_key {
+            let message =
+                format!("a workflow asks for updates of `{name}`, which is the key: another key is another row");
+            (codes::problem::BAD_CHANGE, message, "use change = [\"insert\", \"delete\"]".to_owned())
+        } else if !config.columns.contains(name) {
+            let message = format!("a workflow asks for changes of `{name}`, which make no event");
+            (codes::problem::BAD_CHANGE, message, "add it to `columns`".to_owned())
+        } else {
+            continue;
         };
-        problems.push(problem);
+        problems.push(Problem::error(format!("entity.{}.columns", config.name), code, message).help(help));
     }
 }
 

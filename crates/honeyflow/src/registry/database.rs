@@ -147,10 +147,14 @@ impl Database {
     pub async fn install(&self, wanted: Vec<CaptureTable>, set_wal: bool) -> Result<Changes, Failure> {
         match &self.kind {
             Kind::Sqlite(database) => {
-                let installed_before = self.installed().await?.is_some();
+                // Looked at before the migration, whose own change of the schema is no drift.
+                let drift = match self.installed().await? {
+                    Some(_) => Some(self.drift(wanted.clone()).await?),
+                    None => None,
+                };
                 database.migrate(set_wal).await?;
-                if installed_before {
-                    self.owe_comparison(self.drift(wanted.clone()).await?.tables()).await?;
+                if let Some(drift) = drift {
+                    self.owe_comparison(drift.tables()).await?;
                 }
                 database.install(wanted).await
             }

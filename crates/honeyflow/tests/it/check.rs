@@ -223,6 +223,11 @@ fn wf_142_columns_of_an_on_are_checked_against_the_table() {
             1,
             "error[unknown-column]: a workflow names the column `titel`, which the table `book` does not have",
         ),
+        (
+            "id",
+            1,
+            "error[bad-change]: a workflow asks for updates of `id`, which is the key: another key is another row",
+        ),
         ("note", 1, "error[bad-change]: a workflow asks for changes of `note`, which make no event"),
     ] {
         let more = format!(

@@ -14,6 +14,12 @@ use crate::{
 
 const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql"), include_str!("schema/0002_change.sql")];
 
+/// The names of all tables that the migrations create.
+pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
+    let created = MIGRATIONS.iter().flat_map(|migration| migration.split("create table ").skip(1));
+    created.filter_map(|rest| rest.split_whitespace().next())
+}
+
 /// DDL waits at most this long for a lock, because statements behind it in the lock queue wait too.
 const LOCK_WAIT_MS: u32 = 2_000;
 
