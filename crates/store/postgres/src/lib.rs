@@ -7,6 +7,7 @@
 
 mod admin;
 mod append;
+mod capture;
 mod catalogue;
 pub mod codes;
 mod collision;

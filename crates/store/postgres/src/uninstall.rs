@@ -1,26 +1,38 @@
-//! Removes everything that Honeyflow created in a database, in one transaction: tables, and the function of the outbox.
+//! Removes everything that Honeyflow created in a database, in one transaction: triggers on the application's
+//! tables, tables, and functions.
 //! It refuses while a node is alive in any hive of the database, whose tables would vanish under it.
 
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_runtime::Failure;
 
 use crate::{
+    capture::TRIGGERS_OF_OURS,
     codes,
     driver::{Error, PgConnection},
-    row, session,
+    row, schema, session,
 };
 
 /// How long to wait for the application's transactions, behind which its next statements wait too.
 const LOCK_WAIT_MS: u32 = 2_000;
 
-/// The statements that drop what is there, one per row: tables first, because a trigger needs the function.
+/// The statements that drop what is there, one per row, after those of the triggers: tables first, because a trigger needs the
+/// function.
 const OURS: &str = "
     select format('DROP TABLE %I;', c.relname) from (
       select c.relname from pg_class c where c.relkind in ('r', 'p') and pg_table_is_visible(c.oid)
-        and (c.relname like 'honeyflow\\_%' or c.relname like 'hive\\_%') order by 1) c
+        and c.relname = any('{TABLES}'::name[]) order by 1) c
     union all
     select format('DROP FUNCTION %s;', p.oid::regprocedure) from pg_proc p
-      where p.proname = 'honeyflow_place' and pg_function_is_visible(p.oid)";
+      where (p.proname = 'honeyflow_place' or p.proname like 'honeyflow\\_capture\\_%') and pg_function_is_visible(p.oid)";
+
+/// The tables of a hive in this database. Others may begin with `hive_`, too: they are the application's.
+const HIVE_TABLES: &[&str] =
+    &["hive_event", "hive_lease", "hive_limit", "hive_meta", "hive_node", "hive_share", "hive_view"];
+
+fn ours() -> String {
+    let tables: Vec<&str> = schema::tables().chain(HIVE_TABLES.iter().copied()).collect();
+    OURS.replace("{TABLES}", &format!("{{{}}}", tables.join(",")))
+}
 
 /// Why nothing was removed.
 pub(crate) enum Refusal {
@@ -50,7 +62,7 @@ impl From<Refusal> for Failure {
 /// Returns the statements, one per line.
 pub(crate) async fn plan(connection: &mut PgConnection) -> Result<String, Error> {
     let mut lines = String::new();
-    for row in session::run(connection, OURS.to_owned()).await?.iter().flatten() {
+    for row in session::run(connection, format!("{TRIGGERS_OF_OURS}; {}", ours())).await?.iter().flatten() {
         lines.push_str(row::text(row, 0)?.unwrap_or_default());
         lines.push('\n');
     }
@@ -62,6 +74,12 @@ pub(crate) async fn plan(connection: &mut PgConnection) -> Result<String, Error>
 pub(crate) async fn uninstall(connection: &mut PgConnection, force: bool) -> Result<Option<Refusal>, Error> {
     let begin = format!("begin isolation level read committed; set local lock_timeout = {LOCK_WAIT_MS}");
     session::run(connection, begin).await?;
+    // Before the outbox is locked: a transaction that has changed a row and now waits for the outbox would wait for us,
+    // and we for it.
+    let triggers = session::run(connection, TRIGGERS_OF_OURS.to_owned()).await?;
+    let triggers = triggers.iter().flatten().map(|row| Ok(row::text(row, 0)?.unwrap_or_default().to_owned()));
+    let triggers: Vec<String> = triggers.collect::<Result<_, Error>>()?;
+    session::run(connection, triggers.join("\n")).await?;
     let refusal = refusal(connection, force).await?;
     let end = if refusal.is_some() { "rollback".to_owned() } else { format!("{}commit", plan(connection).await?) };
     session::run(connection, end).await?;

@@ -1,5 +1,6 @@
 //! Tests of the store on a real server. Every test has its own database.
 
+mod capture;
 mod conformance;
 mod hive;
 mod late;
