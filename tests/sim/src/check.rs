@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use honeyflow_event::{Changes, Event, EventId, Key, Kind, Stamp};
+use honeyflow_event::{Changes, Event, EventId, Key, Kind, Name, Stamp};
 use honeyflow_invariant::{
     Breach, ack, charge,
     convergence::{self, SinkCopy},
@@ -47,6 +47,8 @@ pub fn judge(mut world: World) -> Outcome {
     breaches.extend(acknowledged(&world));
     breaches.extend(charges(&world));
     breaches.extend(placed(&world));
+    let misled = world.stores.iter().flat_map(|store| &store.journal.misled);
+    breaches.extend(misled.map(|what| Breach::new("OB-97", what.clone())));
     if at_rest {
         breaches.extend(convergence::convergence(&copies(&world)));
         let undecided = undecided(&world);
@@ -198,7 +200,9 @@ fn acknowledged(world: &World) -> Vec<Breach> {
                 Kind::Message => message_of(stored.payload.as_deref()).0,
                 _ => world.application.told.get(&(number, *event)).copied().unwrap_or(0),
             };
-            for (workflow, _) in of_entity(world, &stored.entity) {
+            let is_owed = |name: &Name| stored.workflow.as_ref().is_none_or(|wanted| wanted == name);
+            let owed = of_entity(world, &stored.entity).filter(|(_, shape)| is_owed(&shape.graph.name));
+            for (workflow, _) in owed {
                 for sink in &always[workflow] {
                     let owed = format!("{}/{}", world.sinks[*sink].name, stored.key);
                     removed.push(ack::RemovedRow { event: *event, owed, change, at: *at });

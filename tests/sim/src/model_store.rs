@@ -81,6 +81,8 @@ pub struct Journal {
     pub parks: Vec<Park>,
     pub charges: Vec<(RunKey, Name)>,
     pub emitted: Vec<Arc<str>>,
+    /// What was done for a row that names its workflow, apart from the run of that workflow.
+    pub misled: Vec<String>,
     /// The checkpoints that have ever committed: workflow, step and a row that it covers.
     pub checkpointed: BTreeSet<(Name, Name, EventId)>,
     /// The version of every checkpoint that was ever stored.
@@ -252,7 +254,10 @@ impl ModelStore {
                     *entry = (attempts, due, failure);
                 }
             }
-            Op::Park(parked) => self.park(now_us, *parked),
+            Op::Park(parked) => {
+                self.note_misled("parked", &parked.run.workflow, &parked.events);
+                self.park(now_us, *parked);
+            }
             Op::ParkRow { event, failure } => {
                 if let Some(row) = self.remove(event, EventOutcome::Parked) {
                     let Event { tenant, entity, key, workflow, .. } = row.event;
@@ -267,11 +272,15 @@ impl ModelStore {
                     });
                 }
             }
-            Op::Checkpoint(checkpoint) => self.checkpoint(now_us, *checkpoint),
+            Op::Checkpoint(checkpoint) => {
+                self.note_misled("stored a checkpoint", &checkpoint.run.workflow, &checkpoint.covers);
+                self.checkpoint(now_us, *checkpoint);
+            }
             Op::Signal { event, keep } => {
                 let now = Self::clock_ms(now_us);
                 let until = now + i64::try_from(keep.as_millis()).unwrap_or(0);
                 let event = event.stored();
+                self.note_misled("stored a signal", "", &[event.id]);
                 if !self
                     .signals
                     .iter()
@@ -281,6 +290,7 @@ impl ModelStore {
                 }
             }
             Op::Replace { event, by } => {
+                self.note_misled("replaced the row", "", &[event]);
                 if self.remove(event, EventOutcome::Replaced).is_some() {
                     for new in by {
                         self.append(now_us, new);
@@ -289,6 +299,18 @@ impl ModelStore {
             }
             Op::FanOut(page) => self.fan_out(now_us, &page),
             Op::History(_) => {}
+        }
+    }
+
+    /// Notes the rows that name another workflow than the one that worked with them.
+    fn note_misled(&mut self, what: &str, workflow: &str, events: &[EventId]) {
+        for event in events {
+            let Some(wanted) = self.journal.stored.get(event).and_then(|stored| stored.workflow.as_ref()) else {
+                continue;
+            };
+            if **wanted != *workflow {
+                self.journal.misled.push(format!("event {event} names {wanted}, and `{workflow}` has {what} for it"));
+            }
         }
     }
 

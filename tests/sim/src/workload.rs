@@ -3,6 +3,7 @@
 //! copy.
 
 mod bursts;
+mod fill;
 mod steady;
 
 use std::{
@@ -14,7 +15,7 @@ use honeyflow_event::{Changes, Document, Event, EventId, Key, Kind, Name};
 use honeyflow_workflow::{Role, StepId};
 use serde_json::{Value, json};
 
-use self::{bursts::Bursts, steady::Steady};
+use self::{bursts::Bursts, fill::Fills, steady::Steady};
 use crate::{model_store::ModelStore, options::Options, random::Random, shapes::Shapes};
 
 /// The step that always fails for a row.
@@ -80,6 +81,7 @@ enum Generator {
 #[derive(Debug)]
 pub struct Application {
     generator: Option<Generator>,
+    fills: Option<Fills>,
     seed: u64,
     authors: u64,
     pub rows: BTreeMap<RowKey, Row>,
@@ -102,6 +104,7 @@ impl Application {
         };
         Application {
             generator: Some(generator),
+            fills: Some(Fills::new(options.seed)),
             seed: options.seed,
             authors: options.authors,
             rows: BTreeMap::new(),
@@ -131,7 +134,12 @@ impl Application {
             Generator::Bursts(bursts) => bursts.begin(self, stores, shapes, options),
         };
         self.generator = Some(generator);
-        begun
+        let (mut begun, wait) = begun;
+        if let Some(mut fills) = self.fills.take() {
+            begun.extend(fills.begin(self, stores, shapes, options));
+            self.fills = Some(fills);
+        }
+        (begun, wait)
     }
 
     /// Makes a change of this row that is to be committed at once.
@@ -311,6 +319,7 @@ mod tests {
                         note("too large", bytes > shapes::PAYLOAD_MAX);
                         note("unreadable", event.format > 1);
                         note("delayed", delay_ms.is_some());
+                        note("names its workflow", event.workflow.is_some());
                         note("first", event.priority == 0);
                         note("last", event.priority == 9);
                     }

@@ -5,7 +5,7 @@ use honeyflow_sim::{bugs, campaign::plant, run};
 const SEEDS_MAX: u64 = 1000;
 
 /// RL-43, WF-173; PB-1 PB-2 PB-3 PB-4 PB-5 PB-7 PB-11 PB-12 PB-13 PB-14 PB-15 PB-16 PB-17 PB-18 PB-19 PB-20 PB-21 PB-22
-/// PB-23 PB-24 PB-25 PB-28 PB-29 PB-39 PB-40 PB-41
+/// PB-23 PB-24 PB-25 PB-28 PB-29 PB-39 PB-40 PB-41 PB-42
 #[test]
 fn rl_43_every_planted_bug_is_found() {
     // A void seed proves nothing; a panic of the core counts as a find.
