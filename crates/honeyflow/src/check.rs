@@ -73,9 +73,6 @@ pub async fn examine(config: &Config, source: &SourceConfig) -> SourceReport {
         check_query_plan(&database, bound, &examined.reads, &mut examined.problems).await;
     }
     check_fields(config, &bound, &mut examined.problems);
-    if !database.captures() {
-        examined.problems.extend(unknown_changes(config, source));
-    }
     table::check_tables(config, &database, &bound, &mut examined.problems).await;
     examined.bound = bound;
     examined.database = Some(database);
@@ -152,27 +149,6 @@ async fn check_query_plan(
         "compare the key column itself with `in $keys`, and make sure that it has an index"
     };
     problems.push(warning(format!("entity.{}.document", entity.name), codes::problem::SLOW_PLAN, &message, help));
-}
-
-/// Warns of workflows that ask for certain changes, where no trigger says what changed.
-fn unknown_changes(config: &Config, source: &SourceConfig) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for workflow in &config.workflows {
-        let asks = |(_, on): &(usize, &honeyflow_workflow::On)| on.source == source.name && !on.change.is_unknown();
-        for (n, on) in workflow.on.iter().enumerate().filter(asks) {
-            let message = format!(
-                "no triggers write the events of `{}`: an event whose row has no `change` starts no run here",
-                source.name
-            );
-            let help = format!(
-                "write it with the event: insert into honeyflow_outbox(entity, entity_key, change) values ('{}', '1', 'insert')",
-                on.entity
-            );
-            let path = format!("workflow.{}.on[{n}].change", workflow.name);
-            problems.push(warning(path, codes::problem::CHANGE_UNKNOWN, &message, &help));
-        }
-    }
-    problems
 }
 
 /// Warns about a sink field that no document has: it is nearly always misspelt. Checked only where the document goes

@@ -30,8 +30,7 @@ pub const SOURCE_SCHEMES: &[&str] = &["sqlite", "postgres", "postgresql"];
 
 /// What to do on PostgreSQL instead of `honeyflow init`.
 pub const POSTGRESQL_BY_HAND: &str = "write honeyflow.toml by hand: [source.NAME] with url = \"env:DATABASE_URL\", \
-     [entity.NAME] with key and document, [workflow.NAME]; docs/guide/index-a-table.md shows them. There are no \
-     triggers yet: the application inserts its events";
+     [entity.NAME] with key and document, [workflow.NAME]; docs/guide/index-a-table.md shows them";
 
 fn known_schemes() -> String {
     SOURCE_SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")

@@ -97,15 +97,7 @@ async fn summarise(config: &Config, examined: &[SourceReport], problems: &mut Ve
     for source in examined {
         let Some(database) = &source.database else { continue };
         let state = match database.installed().await {
-            Ok(Some(installed)) if database.captures() => {
-                format!("capture installed (tables of version {})", installed.version)
-            }
-            Ok(Some(installed)) => {
-                format!(
-                    "tables of version {} installed; no capture: the application inserts the events",
-                    installed.version
-                )
-            }
+            Ok(Some(installed)) => format!("capture installed (tables of version {})", installed.version),
             Ok(None) => "not installed yet: honeyflow source install".into(),
             Err(failure) => failure.message,
         };

@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
     }
     // Checked before the file is written: a proposal that does not fit the database is a bug in `init`.
     let (config, source) = select_source(&loaded, None)?;
-    let statements = database.plan(&wanted_tables(&loaded, config, source, &database)?)?;
+    let statements = block_on(database.plan(&wanted_tables(&loaded, config, source, &database)?))??;
     write_file(&out, &page, arguments.force)?;
     context.output.print(&statements)?;
     context.output.note(&format!(

@@ -146,14 +146,10 @@ async fn agree(config: &Config, missing: &[&OpenSource], yes: bool, context: &Co
 
 fn installation(source: &OpenSource) -> String {
     let (name, place) = (&source.name, source.database.place());
-    if !source.database.captures() {
-        return format!("source {name}: will create tables honeyflow_* in {place}");
-    }
     let tables: Vec<String> = source.capture().into_iter().map(|table| table.table).collect();
     let tables = tables.join(", ");
-    format!(
-        "source {name}: will create tables honeyflow_* and triggers on {tables} in {place}, and set its journal to WAL"
-    )
+    let journal = source.database.file().map_or("", |_| ", and set its journal to WAL");
+    format!("source {name}: will create tables honeyflow_* and triggers on {tables} in {place}{journal}")
 }
 
 /// Brings an installed source up to this version and the configuration, so that from the node's first moment every

@@ -38,9 +38,6 @@ honeyflow_runtime::codes! {
     BAD_URL = "bad-url" [Severity::Error]
         "The address cannot be used.",
         "Write for example `sqlite:shop.db`, `tantivy:books` or `env:DATABASE_URL`.";
-    CHANGE_UNKNOWN = "change-unknown" [Severity::Warning]
-        "A workflow asks for certain changes, but no triggers write the events of the source.",
-        "Let the application write `change` into each row of the outbox.";
     DUPLICATE = "duplicate" [Severity::Error]
         "A list contains a text twice.",
         "Remove one of them.";

@@ -8,10 +8,11 @@ use std::{path::Path, sync::Arc};
 
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Admin, AdminReply, CaptureTable, Catalogue, KeyColumn, Reply, Request, Statement, Store, catalogue::Table,
+    Admin, AdminReply, CaptureTable, Catalogue, KeyColumn, Reply, Request, Statement, Store,
+    capture::{Changes, DriftReport},
+    catalogue::Table,
     mismatched_reply,
 };
-use honeyflow_store_sqlite::capture::{Changes, DriftReport};
 use uuid::Uuid;
 
 #[cfg(feature = "postgres")]
@@ -90,11 +91,6 @@ impl Database {
         }
     }
 
-    /// Whether triggers write the events; otherwise the application writes them.
-    pub fn captures(&self) -> bool {
-        matches!(self.kind, Kind::Sqlite(_))
-    }
-
     /// The columns as parts of a key, with the types that their values have.
     pub async fn key(&self, table: &Table, columns: &[String]) -> Result<Vec<KeyColumn>, Failure> {
         match &self.kind {
@@ -142,24 +138,26 @@ impl Database {
         }
     }
 
-    /// Creates the tables and, where triggers capture changes, the triggers. A second call changes nothing. `set_wal`
-    /// switches SQLite's journal to WAL; the user must have agreed.
+    /// Creates the tables and the triggers. A second call changes nothing. `set_wal` switches SQLite's journal to WAL; the
+    /// user must have agreed.
     pub async fn install(&self, wanted: Vec<CaptureTable>, set_wal: bool) -> Result<Changes, Failure> {
+        // Looked at before the migration, whose own change of the schema is no drift.
+        let drift = match self.installed().await? {
+            Some(_) => Some(self.drift(wanted.clone()).await?),
+            None => None,
+        };
         match &self.kind {
-            Kind::Sqlite(database) => {
-                // Looked at before the migration, whose own change of the schema is no drift.
-                let drift = match self.installed().await? {
-                    Some(_) => Some(self.drift(wanted.clone()).await?),
-                    None => None,
-                };
-                database.migrate(set_wal).await?;
-                if let Some(drift) = drift {
-                    self.owe_comparison(drift.tables()).await?;
-                }
-                database.install(wanted).await
-            }
+            Kind::Sqlite(database) => database.migrate(set_wal).await?,
             #[cfg(feature = "postgres")]
-            Kind::Postgres(database) => database.store.migrate().await.map(|_| Changes::default()),
+            Kind::Postgres(database) => database.store.migrate().await.map(drop)?,
+        }
+        if let Some(drift) = drift {
+            self.owe_comparison(drift.tables()).await?;
+        }
+        match &self.kind {
+            Kind::Sqlite(database) => database.install(wanted).await,
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(database) => database.store.install_capture(&wanted).await,
         }
     }
 
@@ -206,7 +204,7 @@ impl Database {
         match &self.kind {
             Kind::Sqlite(database) => database.reinstall(wanted).await,
             #[cfg(feature = "postgres")]
-            Kind::Postgres(_) => Ok(()),
+            Kind::Postgres(database) => database.store.reinstall_capture(&wanted).await.map(drop),
         }
     }
 
@@ -302,11 +300,11 @@ impl Database {
     }
 
     /// The statements of an installation.
-    pub fn plan(&self, wanted: &[CaptureTable]) -> Result<String, Failure> {
+    pub async fn plan(&self, wanted: &[CaptureTable]) -> Result<String, Failure> {
         match &self.kind {
             Kind::Sqlite(database) => database.plan(wanted),
             #[cfg(feature = "postgres")]
-            Kind::Postgres(database) => Ok(database.plan()),
+            Kind::Postgres(database) => database.plan(wanted).await,
         }
     }
 
@@ -314,7 +312,7 @@ impl Database {
         match &self.kind {
             Kind::Sqlite(database) => database.drift(wanted).await,
             #[cfg(feature = "postgres")]
-            Kind::Postgres(_) => Ok(DriftReport::default()),
+            Kind::Postgres(database) => database.store.capture_drift(&wanted).await,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Commands on a source in PostgreSQL, where nothing captures changes yet: the application inserts its events.
+//! Commands on a source in PostgreSQL.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -96,22 +96,67 @@ impl Drop for Shop {
     }
 }
 
-/// In the table, in JSON, and in the summary of `check`.
+/// In the table, in JSON, in the summary of `check`, and in the printed statements.
 #[test]
-fn ob_4_no_command_speaks_of_triggers_that_do_not_exist() {
+fn ob_19_commands_say_which_triggers_there_are() {
     let Some(shop) = Shop::new() else { return };
     let shown = |arguments: &[&str]| shop.folder.run(arguments).out;
     assert!(shown(&["source", "show"]).contains("not installed"));
+    let printed = shown(&["source", "install", "--print"]);
+    assert!(printed.contains("create trigger \"honeyflow_update\" after update on \"public\".\"book\""), "{printed}");
+    let asked = shop.folder.run(&["start"]);
+    assert!(asked.err.contains("triggers on book") && !asked.err.contains("WAL"), "{}", asked.err);
     let installed = shop.folder.run(&["source", "install", "--yes"]);
     assert_eq!(installed.code, 0, "{}", installed.err);
-    let table = shown(&["source", "show"]);
-    assert!(table.contains("none: the application inserts the events"), "{table}");
-    assert!(!table.contains("as they should be"), "{table}");
+    assert!(installed.err.contains("4 triggers created, 0 replaced, 0 removed, 0 unchanged"), "{}", installed.err);
+    let again = shop.folder.run(&["source", "upgrade"]);
+    assert!(again.err.contains("0 triggers created, 0 replaced, 0 removed, 4 unchanged"), "{}", again.err);
     let json: Value = serde_json::from_str(&shown(&["source", "show", "--output", "json"])).unwrap();
-    assert_eq!(json["triggers"], "none: the application inserts the events");
+    assert_eq!(json["triggers"], "as they should be");
+    shop.psql("drop trigger honeyflow_insert on book");
+    let table = shown(&["source", "show"]);
+    assert!(table.contains("1 missing or changed: honeyflow source upgrade"), "{table}");
     let checked = shown(&["check"]);
-    assert!(checked.contains("no capture: the application inserts the events"), "{checked}");
-    assert!(!checked.contains("capture installed"), "{checked}");
+    assert!(checked.contains("capture installed"), "{checked}");
+}
+
+/// The application writes nothing into the outbox. Changes while no node runs, and those while triggers were switched
+/// off, reach the index too.
+#[test]
+fn ob_10_the_index_follows_the_tables_of_a_postgresql_database() {
+    let Some(shop) = Shop::new() else { return };
+    let equal = |total: &str| {
+        let verified = shop.folder.run(&["verify"]);
+        verified.code == 0
+            && format!("{}{}", verified.out, verified.err).contains(total)
+            && shop.psql("select count(*) from honeyflow_outbox") == "0"
+    };
+    let rows = || shop.psql("select count(*) from book");
+    let node = Node::start(&shop.folder);
+    until(|| equal("2"));
+    shop.psql("insert into book select n, 'Book ' || n from generate_series(3, 50) n");
+    shop.psql("update book set title = 'Wasps' where id = 1; update book set id = 99 where id = 2; delete from book where id = 3");
+    assert_eq!(rows(), "49");
+    until(|| equal("49"));
+    shop.psql(
+        "alter table book disable trigger all; delete from book where id = 4; update book set title = 'x' where id = 5",
+    );
+    until(|| {
+        shop.psql("select count(*) from pg_trigger where tgname like 'honeyflow\\_%' and tgenabled = 'O' and tgrelid = 'book'::regclass") == "4"
+    });
+    until(|| equal("48"));
+    drop(node);
+    shop.psql("update book set title = 'Hornets'; delete from book where id = 10");
+    assert_eq!(shop.psql("select count(*) from honeyflow_outbox"), "49");
+    let node = Node::start(&shop.folder);
+    until(|| equal("47"));
+    shop.psql("truncate book; insert into book values (1, 'alone')");
+    until(|| equal("1"));
+    drop(node);
+    until(|| !shop.folder.run(&["source", "uninstall", "--yes"]).err.contains("another-node"));
+    assert_eq!(shop.psql("select count(*) from pg_trigger where not tgisinternal"), "0");
+    assert_eq!(shop.psql("select count(*) from pg_proc where proname like 'honeyflow%'"), "0");
+    shop.psql("insert into book values (2, 'free')");
 }
 
 /// The address may also come from a reference.
@@ -120,7 +165,7 @@ fn ob_25_init_says_that_it_does_not_read_postgresql_yet() {
     let Some(shop) = Shop::new() else { return };
     let ran = shop.folder.run(&["init", "file:address", "--force"]);
     assert_eq!(ran.code, 1, "{}", ran.err);
-    for part in ["does not read PostgreSQL yet", "[entity.NAME] with key and document", "inserts its events"] {
+    for part in ["does not read PostgreSQL yet", "[entity.NAME] with key and document"] {
         assert!(ran.err.contains(part), "{part}: {}", ran.err);
     }
     assert_eq!(shop.folder.read("honeyflow.toml"), CONFIG);

@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Ou
     let database = block_on(open(config, source))??;
     let wanted = wanted_tables(&loaded, config, source, &database)?;
     if arguments.print {
-        context.output.print(&database.plan(&wanted)?)?;
+        context.output.print(&block_on(database.plan(&wanted))??)?;
         return Ok(Outcome::Success);
     }
     let installed = block_on(database.installed())??;
@@ -42,11 +42,8 @@ pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Ou
     let set_wal = journal.as_deref().is_some_and(|journal| journal != "wal");
     if installed.is_none() || set_wal {
         let tables: Vec<&str> = wanted.iter().map(|table| table.table.as_str()).collect();
-        let mut question = format!("In {}: create the tables honeyflow_*", database.place());
-        if database.captures() {
-            question.push_str(&format!(", and triggers on {}", tables.join(", ")));
-        }
-        question.push('.');
+        let mut question =
+            format!("In {}: create the tables honeyflow_*, and triggers on {}.", database.place(), tables.join(", "));
         if let Some(journal) = journal.filter(|_| set_wal) {
             question.push_str(&format!(
                 "\nSwitch its journal from `{journal}` to WAL, so that readers and writers do not block each other; the setting is stored in the file."
@@ -57,16 +54,6 @@ pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Ou
         }
     }
     let changes = block_on(database.install(wanted, set_wal))??;
-    if !database.captures() {
-        let made = if installed.is_some() { "tables up to date" } else { "tables created" };
-        let Some(now) = block_on(database.installed())?? else { return Ok(Outcome::Negative) };
-        let note = "there are no triggers here: the application writes the events, \
-                    insert into honeyflow_outbox(entity, entity_key) values ('book', '42')";
-        context
-            .output
-            .note(&format!("{}: {made}, version {}, {} shards; {note}", source.name, now.version, now.shards));
-        return Ok(Outcome::Success);
-    }
     context.output.note(&format!(
         "{}: {} triggers created, {} replaced, {} removed, {} unchanged",
         source.name,

@@ -40,7 +40,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
             let drifted = drifts.iter().filter(|drift| drift.table.eq_ignore_ascii_case(&table.table)).count();
             let triggers = match (&installed, drifted) {
                 (None, _) => "not installed".to_owned(),
-                (Some(_), _) if !database.captures() => "none: the application inserts the events".to_owned(),
                 (Some(_), 0) => "as they should be".to_owned(),
                 (Some(_), drifted) => format!("{drifted} missing or changed: honeyflow source upgrade"),
             };

@@ -1,8 +1,7 @@
-//! The database of a source on a PostgreSQL server. There are no triggers: the application writes the event itself,
-//! with one INSERT in the transaction that changes the row.
+//! The database of a source on a PostgreSQL server.
 
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Catalogue, KeyColumn, KeyType, catalogue::Table};
+use honeyflow_store::{CaptureTable, Catalogue, KeyColumn, KeyType, catalogue::Table};
 use honeyflow_store_postgres::{Options, PostgresStore, grants, schema};
 
 use crate::codes;
@@ -28,13 +27,14 @@ impl PostgresDatabase {
     }
 
     /// The statements of an installation, for an operator who runs them by hand, and the grants for other roles.
-    pub fn plan(&self) -> String {
-        let tables = schema::ddl(self.shards);
+    pub async fn plan(&self, wanted: &[CaptureTable]) -> Result<String, Failure> {
+        let (tables, capture) = (schema::ddl(self.shards), self.store.capture_plan(wanted).await?);
         let note = "-- grants for the node's role, if another role creates the tables; then grants for an application that \
                     writes events itself";
         let (node, application) = (grants::for_honeyflow("honeyflow", &[]), grants::for_application("application"));
         let commented = format!("{node}{application}").lines().map(|line| format!("-- {line}\n")).collect::<String>();
-        format!("{tables}\n{note}\n{commented}")
+        let gap = if capture.is_empty() { "" } else { "\n" };
+        Ok(format!("{tables}{gap}{capture}\n{note}\n{commented}"))
     }
 }
 
