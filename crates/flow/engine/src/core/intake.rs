@@ -194,7 +194,7 @@ impl Core {
         if self.is_for_others(source, event, &owed) {
             return;
         }
-        self.drop_unwanted_changes(source, event, leads, &mut owed);
+        let lacks_facts = self.drop_unwanted_changes(source, event, leads, &mut owed);
         self.uncover(source, event, &owed);
         if self.would_overflow(source, event, &owed) || self.is_too_early(source, event, leads, &owed) {
             return;
@@ -202,6 +202,7 @@ impl Core {
         let waiters = self.waiters_of(source, event, leads);
         let count = u32::try_from(owed.len() + waiters.len()).unwrap_or(u32::MAX);
         let row = self.remember(source, event.clone(), leads, count);
+        self.counters.unknown_changes += u64::from(lacks_facts);
         let signals = self.store_signals(source, event, leads);
         if let Some(row) = self.rows.get_mut(row) {
             row.matched = signals;
@@ -229,11 +230,18 @@ impl Core {
     }
 
     /// Removes the obligations to workflows that do not ask for this change of the row. A row that names its workflow,
-    /// or that belongs to a run that was begun, is not judged: that was decided before.
-    fn drop_unwanted_changes(&mut self, source: SourceId, event: &Event, leads: &[Lead], owed: &mut Obligations<'_>) {
+    /// or that belongs to a run that was begun, is not judged: that was decided before. Returns whether a workflow passed
+    /// over the row because it does not say what changed.
+    fn drop_unwanted_changes(
+        &self,
+        source: SourceId,
+        event: &Event,
+        leads: &[Lead],
+        owed: &mut Obligations<'_>,
+    ) -> bool {
         let filters = |workflow: usize| self.event_checks.filters_changes(workflow);
         if event.workflow.is_some() || !owed.iter().any(|(_, _, workflow)| filters(*workflow)) {
-            return;
+            return false;
         }
         let (plan, mut unknown) = (self.plan.clone(), false);
         owed.retain(|(target, entity, workflow)| {
@@ -256,7 +264,7 @@ impl Core {
             unknown |= !accepted && ons().any(|on| on.lacks_facts(change, event.columns.as_deref()));
             accepted
         });
-        self.counters.unknown_changes += u64::from(unknown);
+        unknown
     }
 
     /// Removes the row from checkpoints that it no longer leads to. Edges are followed again at each poll, so a covered
