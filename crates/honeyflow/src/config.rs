@@ -206,6 +206,12 @@ impl Config {
         self.entities.iter().map(|entity| &*entity.name).chain(messages)
     }
 
+    /// The source of an entity, of either kind.
+    pub fn source_of(&self, entity: &str) -> Option<&Name> {
+        let message = || self.messages.iter().find(|message| &*message.name == entity).map(|message| &message.source);
+        self.entity(entity).map(|entity| &entity.source).or_else(message)
+    }
+
     /// The entities whose documents a sink holds.
     pub fn entities_into(&self, sink: &str) -> Vec<Name> {
         let mut names: Vec<Name> = self

@@ -237,8 +237,9 @@ async fn open_sinks(
         let feeds = shape::feeds(config, &sink.name);
         let mut index_options = registry::sink_options(sink, &config.node)?;
         index_options.shape = shape::lines(config, &sink.name);
-        let entity = config.entities_into(&sink.name).into_iter().next().and_then(|entity| config.entity(&entity));
-        if let Some(feeder) = entity.and_then(|entity| sources.iter().find(|source| source.name == entity.source)) {
+        let entities = config.entities_into(&sink.name);
+        let source = entities.first().and_then(|entity| config.source_of(entity));
+        if let Some(feeder) = source.and_then(|name| sources.iter().find(|source| source.name == *name)) {
             index_options.source = feeder.name.clone();
             index_options.install_id = feeder.install_id().await?;
         }

@@ -274,8 +274,7 @@ pub fn embedded(config: &Config, source: &str) -> Vec<String> {
         return Vec::new();
     }
     let feeds = |sink: &str| {
-        let entities = config.entities_into(sink);
-        entities.iter().any(|name| config.entity(name).is_some_and(|entity| *entity.source == *source))
+        config.entities_into(sink).iter().any(|entity| config.source_of(entity).is_some_and(|name| **name == *source))
     };
     config.indexes().filter(|sink| feeds(&sink.name)).map(|sink| sink.name.to_string()).collect()
 }
@@ -293,6 +292,30 @@ mod tests {
         let of = |lease| home(hives.into_iter(), lease);
         assert_eq!([of("queen"), of("duty/report"), of("shard/shop/7"), of("shard/bar/0")], [0, 0, 1, 2]);
         assert_eq!(of("shard/gone/0"), 0);
+    }
+
+    #[test]
+    fn hv_39_an_index_built_from_messages_has_one_writer() {
+        let text = r#"
+[source.shop]
+url = "sqlite:shop.db"
+[entity.note]
+source = "shop"
+kind = "message"
+[sink.note]
+url = "tantivy:note"
+field = { text = "text" }
+[workflow.note]
+on = [{ source = "shop", entity = "note" }]
+step.index = { use = "search.index", input = "$event.payload", into = "note" }
+"#;
+        let Ok(loaded) = config::parse(Path::new("honeyflow.toml"), text.to_owned(), &registry::kinds()) else {
+            panic!("no TOML")
+        };
+        let problems = format!("{:?}", loaded.problems);
+        let config = loaded.config.expect(&problems);
+        assert_eq!(embedded(&config, "shop"), ["note"]);
+        assert_eq!(embedded(&config, "club"), Vec::<String>::new());
     }
 
     /// HV-19, HV-72: a queen deletes old events and idle buckets; a hive without a queen would keep them for ever.

@@ -75,8 +75,9 @@ fn why_foreign(
     options: &Options,
     states: &[SourceState],
 ) -> Result<Option<String>, Failure> {
-    let entity = config.entities_into(&sink.name).into_iter().next().and_then(|entity| config.entity(&entity));
-    let Some(state) = entity.and_then(|entity| states.iter().find(|state| state.source.name == entity.source)) else {
+    let entities = config.entities_into(&sink.name);
+    let source = entities.first().and_then(|entity| config.source_of(entity));
+    let Some(state) = source.and_then(|name| states.iter().find(|state| state.source.name == *name)) else {
         return Ok(None);
     };
     let Some(install) = TantivySink::installation(options)? else { return Ok(None) };

@@ -239,6 +239,42 @@ fn ob_111_an_index_of_an_earlier_installation_is_named_with_its_folder() {
     index_once(&folder);
 }
 
+/// Messages have a source but no row: their index belongs to an installation like any other.
+#[test]
+fn ob_111_an_index_built_from_messages_is_named_with_its_folder() {
+    let folder = configured();
+    folder.write(
+        "honeyflow.toml",
+        &format!(
+            "{}\n[entity.note]\nsource = \"shop\"\nkind = \"message\"\n\
+             [sink.note]\nurl = \"tantivy:note\"\nfield = {{ text = \"text\" }}\n\
+             [workflow.note]\non = [{{ source = \"shop\", entity = \"note\" }}]\n\
+             step.index = {{ use = \"search.index\", input = \"$event.payload\", into = \"note\" }}\n",
+            folder.read("honeyflow.toml")
+        ),
+    );
+    index_once(&folder);
+    folder.sql(
+        "insert into honeyflow_outbox(kind, entity, entity_key, payload) values ('message', 'note', '1', '{\"text\": \"Wax\"}');",
+    );
+    index_once(&folder);
+    assert!(folder.run(&["search", "note", "wax"]).out.contains("Wax"));
+    let removed = folder.run(&["source", "uninstall", "--yes"]);
+    assert_eq!(removed.code, 0, "{}", removed.err);
+    assert!(removed.err.contains("the index of [sink.note]"), "{}", removed.err);
+    for sink in ["book", "publisher"] {
+        std::fs::remove_dir_all(index(&folder, sink)).unwrap();
+    }
+    let started = refused_start(&folder);
+    assert!(started.err.contains("error[index-foreign]"), "{}", started.err);
+    assert!(
+        started.err.contains("came from messages") && started.err.contains("rm -r data/index/note\n"),
+        "{}",
+        started.err
+    );
+    assert_nothing_is_installed(&folder);
+}
+
 /// An unreachable cluster is not a reason to refuse: the node works for the other sinks, and waits for this one.
 #[test]
 fn ob_110_a_cluster_that_is_away_does_not_stop_a_start() {

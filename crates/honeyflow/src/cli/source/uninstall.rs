@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Outcome, Fault> {
 async fn leftovers(config: &Config, source: &SourceConfig, database: &Database) -> Result<Vec<String>, Failure> {
     let feeds = |sink: &str| {
         let mut entities = config.entities_into(sink).into_iter();
-        entities.any(|entity| config.entity(&entity).is_some_and(|entity| entity.source == source.name))
+        entities.any(|entity| config.source_of(&entity) == Some(&source.name))
     };
     let mut left = Vec::new();
     let mut folders = Vec::new();
