@@ -110,10 +110,10 @@ fn restart_process(failure: &Failure) -> Failure {
 /// Makes every source ready for the node. Nothing is changed before all looks have succeeded and the user has agreed.
 async fn make_ready(config: &Config, yes: bool, context: &Context) -> Result<(), Fault> {
     let states = preflight::look(config).await?;
+    preflight::refuse_conflicting_nodes(config, &states).await?;
     let missing: Vec<&OpenSource> =
         states.iter().filter(|state| state.installed.is_none()).map(|state| &state.source).collect();
     if !missing.is_empty() {
-        preflight::refuse_conflicting_nodes(config, &states).await?;
         agree(config, &missing, yes, context).await?;
         node::data::make(&config.node.data)?;
     }
@@ -153,8 +153,7 @@ fn installation(source: &OpenSource) -> String {
 }
 
 /// Brings an installed source up to this version and the configuration, so that from the node's first moment every
-/// change is captured. While another node works on the source this one will be refused, so it must change nothing and
-/// queue no rows for its own empty index; the watch of that node repairs the triggers.
+/// change is captured. While another node works on a source in a file, the watch of that node repairs the triggers.
 async fn restore(config: &Config, source: &OpenSource) -> Result<(), Fault> {
     let database = &source.database;
     if database.is_in_use() {

@@ -224,3 +224,20 @@ fn f55_a_start_migrates_the_tables_of_an_earlier_version_on_postgresql() {
     until(|| shop.folder.run(&["verify"]).code == 0);
     assert_ne!(shop.psql("select value from honeyflow_meta where name = 'schema'"), "1");
 }
+
+/// The source is installed; the second node has an empty data folder.
+#[test]
+fn ob_110_a_start_that_is_refused_queues_no_row() {
+    let Some(shop) = Shop::new() else { return };
+    let _node = Node::start(&shop.folder);
+    let is_done =
+        || shop.folder.run(&["verify"]).code == 0 && shop.psql("select count(*) from honeyflow_outbox") == "0";
+    until(is_done);
+    let events = || shop.psql("select last_value from pg_sequences where sequencename like 'honeyflow_outbox%'");
+    let before = events();
+    shop.folder.write("other.toml", &CONFIG.replace("[node]\n", "[node]\ndata = \"other\"\n"));
+    let refused = shop.folder.run(&["start", "--yes", "--config", "other.toml"]);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    assert!(refused.err.contains("error[another-node]"), "{}", refused.err);
+    assert_eq!(events(), before, "{}", refused.err);
+}
