@@ -29,6 +29,7 @@ pub async fn look(config: &Config) -> Result<Vec<SourceState>, Failure> {
         let source = OpenSource::open(config, source).await?;
         source.database.refuse_if_not_durable().await?;
         let installed = source.database.installed().await?;
+        source.database.try_capture(source.capture(), installed.is_none()).await?;
         states.push(SourceState { source, installed });
     }
     let sources: Vec<&OpenSource> = states.iter().map(|state| &state.source).collect();

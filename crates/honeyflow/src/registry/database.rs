@@ -308,6 +308,19 @@ impl Database {
         }
     }
 
+    /// Fails if the triggers cannot be installed. Changes nothing. Without `strict`, as where the source is installed,
+    /// tables that do not fit are left to the drift report.
+    pub async fn try_capture(&self, wanted: Vec<CaptureTable>, strict: bool) -> Result<(), Failure> {
+        if strict {
+            self.plan(&wanted).await?;
+        }
+        match &self.kind {
+            Kind::Sqlite(database) => database.refuse_other_encodings(wanted).await,
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(_) => Ok(()),
+        }
+    }
+
     pub async fn drift(&self, wanted: Vec<CaptureTable>) -> Result<DriftReport, Failure> {
         match &self.kind {
             Kind::Sqlite(database) => database.drift(wanted).await,

@@ -275,6 +275,29 @@ fn ob_111_an_index_built_from_messages_is_named_with_its_folder() {
     assert_nothing_is_installed(&folder);
 }
 
+/// The triggers of the second source cannot be installed: neither source gets a table, and no journal is switched.
+#[test]
+fn ob_110_no_source_is_installed_if_the_triggers_of_another_one_do_not_fit() {
+    let folder = configured();
+    let text = folder.read("honeyflow.toml");
+    let edge = "[[entity.member.edge]]\ntable = \"card\"\nkey = [\"member_id\"]\n";
+    // Sources are installed by name: this one would come last.
+    let club = club(&folder, MEMBER).replace("source.club", "source.zoo").replace("\"club\"", "\"zoo\"");
+    folder.write("honeyflow.toml", &format!("{text}{club}{edge}"));
+    std::fs::remove_file(folder.path().join("club.db")).unwrap();
+    let club = rusqlite::Connection::open(folder.path().join("club.db")).unwrap();
+    let schema = "pragma encoding = 'UTF-16le';
+                  create table member (id integer primary key, name text);
+                  create table card (id integer primary key, member_id integer);";
+    club.execute_batch(schema).unwrap();
+    let started = refused_start(&folder);
+    assert!(started.err.contains("error[encoding]"), "{}", started.err);
+    assert_nothing_is_installed(&folder);
+    let club = rusqlite::Connection::open(folder.path().join("club.db")).unwrap();
+    let journal: String = club.query_row("pragma journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(journal, "delete");
+}
+
 /// An unreachable cluster is not a reason to refuse: the node works for the other sinks, and waits for this one.
 #[test]
 fn ob_110_a_cluster_that_is_away_does_not_stop_a_start() {

@@ -17,5 +17,5 @@ pub use drift::{check_drift, drift, note_complete};
 pub use expression::rowid_alias;
 pub use fit::fits;
 pub use honeyflow_store::capture::{Changes, Drift, DriftKind, DriftReport, Misfit};
-pub use install::{install, plan, reinstall, uninstall, upgrade};
+pub use install::{install, plan, refuse_other_encodings, reinstall, uninstall, upgrade};
 pub use trigger::{Trigger, triggers};

@@ -171,6 +171,11 @@ impl SqliteDatabase {
         Ok(format!("{}\n{}", schema::ddl(), capture::plan(wanted, &self.catalogue)?))
     }
 
+    /// Fails if the encoding of the database does not fit the triggers.
+    pub async fn refuse_other_encodings(&self, wanted: Vec<CaptureTable>) -> Result<(), Failure> {
+        self.store.read_with(move |connection| capture::refuse_other_encodings(connection, &wanted)).await
+    }
+
     pub async fn drift(&self, wanted: Vec<CaptureTable>) -> Result<capture::DriftReport, Failure> {
         self.store.read_with(move |connection| capture::check_drift(connection, &wanted)).await
     }

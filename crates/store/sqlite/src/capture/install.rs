@@ -114,9 +114,9 @@ pub(super) fn generate(wanted: &[CaptureTable], catalogue: &Catalogue) -> (Vec<T
 
 /// Refuses a database that is not UTF-8: `hex` returns a text's bytes as stored, and a payload does not say the
 /// encoding.
-fn refuse_other_encodings(transaction: &Transaction<'_>, wanted: &[CaptureTable]) -> Result<(), Failure> {
+pub fn refuse_other_encodings(connection: &Connection, wanted: &[CaptureTable]) -> Result<(), Failure> {
     let Some(carrying) = wanted.iter().find(|capture| !capture.carried.is_empty()) else { return Ok(()) };
-    let encoding: String = transaction
+    let encoding: String = connection
         .query_row("select encoding from pragma_encoding", [], |row| row.get(0))
         .map_err(|error| outcome::failure(&error, "read the database's encoding"))?;
     if encoding == "UTF-8" {
