@@ -101,8 +101,6 @@ pub struct VerifyReport {
     /// Why a row is unreadable, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reasons: BTreeMap<String, Reason>,
-    #[serde(skip)]
-    stamps: BTreeMap<String, (Option<Stamp>, Option<Stamp>)>,
     /// The differences that a repair has not removed, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub not_repaired: BTreeMap<String, NotRepaired>,
@@ -242,7 +240,6 @@ impl Verification<'_> {
             compared: if matches!(recipe, Recipe::Content(_)) { "content" } else { "presence" },
             differences: found.kinds,
             reasons: found.reasons,
-            stamps: found.stamps,
             not_repaired: BTreeMap::new(),
         })
     }
@@ -345,29 +342,54 @@ impl Verification<'_> {
 
     /// Compares the repaired keys again: what is equal now was repaired, of all others the report says why not.
     pub async fn check_repairs(&self, repairs: &Repairs, report: &mut VerifyReport) -> Result<(), Failure> {
-        // Compared with the stamps of the report: a document that was written since has been repaired.
-        let mut left = Differences { stamps: std::mem::take(&mut report.stamps), ..Differences::default() };
+        let recipe = recipe(self.graph);
+        // With new stamps: the repairs have written the documents, too.
+        let mut left = Differences::default();
         let keys: Vec<Key> = repairs.rows.keys().map(|key| key.as_str().into()).collect();
-        self.compare_again(&keys, &recipe(self.graph), &mut left).await?;
-        left.forget_written();
-        report.repaired = (repairs.rows.len() - left.kinds.len()) as u64;
-        if left.kinds.is_empty() {
-            return Ok(());
+        self.compare_again(&keys, &recipe, &mut left).await?;
+        if !left.kinds.is_empty() {
+            let rows: Vec<EventId> = left.kinds.keys().filter_map(|key| repairs.rows.get(key)).copied().collect();
+            let waiting = still_waiting(self.store, &rows).await?;
+            let mut parked = self.parked().await?;
+            for key in left.kinds.keys() {
+                let is_waiting = repairs.rows.get(key).is_some_and(|row| waiting.contains(row));
+                let why = if is_waiting { Some(NotRepaired::Waiting) } else { parked.remove(key) };
+                report.not_repaired.extend(why.map(|why| (key.clone(), why)));
+            }
+            report.reasons.extend(left.reasons.clone());
+            left.kinds.retain(|key, _| !report.not_repaired.contains_key(key));
+            self.forget_followed(&recipe, repairs, &mut left).await?;
+            report.not_repaired.extend(left.kinds.into_keys().map(|key| (key, NotRepaired::Different)));
         }
-        let rows: Vec<EventId> = left.kinds.keys().filter_map(|key| repairs.rows.get(key)).copied().collect();
-        let waiting = still_waiting(self.store, &rows).await?;
-        let mut parked = self.parked().await?;
-        for key in left.kinds.into_keys() {
-            let is_waiting = repairs.rows.get(&key).is_some_and(|row| waiting.contains(row));
-            let why = match parked.remove(&key) {
-                _ if is_waiting => NotRepaired::Waiting,
-                Some(parked) => parked,
-                None => NotRepaired::Different,
-            };
-            report.not_repaired.insert(key, why);
-        }
-        report.reasons.extend(left.reasons);
+        report.repaired = (repairs.rows.len() - report.not_repaired.len()) as u64;
         Ok(())
+    }
+
+    /// Forgets the differences that changes since the repair explain: such a change waits, or was processed meanwhile.
+    async fn forget_followed(&self, recipe: &Recipe, repairs: &Repairs, left: &mut Differences) -> Result<(), Failure> {
+        self.wait_for_events(recipe, left, &mut |_| {}).await?;
+        for key in left.keys() {
+            let Some(repair) = repairs.rows.get(&*key) else { continue };
+            if self.last_waiting(&key).await?.is_some_and(|last| last > *repair) {
+                left.kinds.remove(&*key);
+            }
+        }
+        // A change that was processed between the last comparison and the look at the events.
+        self.compare_again(&left.keys(), recipe, left).await?;
+        left.forget_written();
+        Ok(())
+    }
+
+    /// The newest event of the key that waits.
+    async fn last_waiting(&self, key: &Key) -> Result<Option<EventId>, Failure> {
+        let mut last = None;
+        // Triggers store the table's name in an event.
+        for entity in [self.bound.entity.name.clone(), self.bound.entity.table.as_str().into()] {
+            let page = Admin::Events { entity, key: key.clone(), limit: PAGE };
+            let AdminReply::Events(events) = ask(self.store, page).await? else { return Err(misplaced()) };
+            last = last.max(events.iter().map(|event| event.id).max());
+        }
+        Ok(last)
     }
 
     /// The parked entries of the entity and the workflow, by key.

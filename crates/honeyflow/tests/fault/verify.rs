@@ -160,6 +160,21 @@ fn ob_99_a_repair_and_a_reindex_end_while_a_run_sleeps() {
     assert_eq!(shop.waiting(), 1, "the run still sleeps");
 }
 
+/// The document differs with every load: each repair writes one, and none makes it equal.
+#[test]
+fn ob_99_a_repair_that_changes_nothing_is_not_called_repaired() {
+    let shop = Shop::new(2);
+    shop.replace_in_config("select id, title,", "select id, title || hex(randomblob(8)) as title,");
+    let node = shop.start();
+    shop.until_quiet(&node);
+    let ran = shop.run(&["verify", "--repair"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("  1: not repaired: still different after its run\n"), "{}", ran.out);
+    assert!(!ran.out.contains(" repaired\n  2 not"), "{}", ran.out);
+    let report = json(&shop.run(&["verify", "--repair", "--output", "json"]));
+    assert_eq!((&report["repaired"], &report["not_repaired"]["2"]), (&0.into(), &"different".into()), "{report}");
+}
+
 fn lines_of(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     let err = child.stderr.take().expect("a pipe");
     BufReader::new(err).lines().map_while(Result::ok)
