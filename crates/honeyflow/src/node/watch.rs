@@ -81,6 +81,7 @@ impl Watch {
     /// event, including deleted rows.
     async fn run_owed_comparisons(&self, source: &OpenSource) -> Result<(), Failure> {
         for table in source.database.owed_comparisons().await? {
+            source.database.begin_comparison(&table).await?;
             let touched = |other: &str| other.eq_ignore_ascii_case(&table);
             for bound in &source.bound {
                 if touched(&bound.entity.table) || bound.entity.edges.iter().any(|edge| touched(&edge.table)) {

@@ -4,7 +4,7 @@
 mod postgres;
 mod sqlite;
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
@@ -26,7 +26,10 @@ use crate::{
 
 /// The noun of the task to compare the documents that read a table, and its state until that is done.
 const COMPARISON: &str = "compare";
+/// The noun of a comparison that has begun. A TRUNCATE meanwhile writes a [`COMPARISON`] again, which is not lost with it.
+const BEGUN_COMPARISON: &str = "comparing";
 const OWED: &str = "owed";
+const DONE: &str = "done";
 
 /// The installation, as `honeyflow_meta` describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -211,7 +214,7 @@ impl Database {
     /// Records that the documents of these tables must be compared with the rows, because their triggers were missing
     /// for a while. Call it before the triggers are restored, so that a crash in between does not lose the comparison.
     pub async fn owe_comparison(&self, tables: Vec<&str>) -> Result<(), Failure> {
-        self.note_comparison(tables, OWED).await
+        self.note_comparison(COMPARISON, tables, OWED).await
     }
 
     /// The tables whose documents must still be compared with the rows.
@@ -219,8 +222,10 @@ impl Database {
         match self.admin(Admin::Tasks).await? {
             AdminReply::Tasks(tasks) => Ok(tasks
                 .into_iter()
-                .filter(|task| task.noun == COMPARISON && task.state == OWED)
+                .filter(|task| [COMPARISON, BEGUN_COMPARISON].contains(&&*task.noun) && task.state == OWED)
                 .map(|task| task.name)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
                 .collect()),
             other => Err(Failure::fatal(
                 codes::MISPLACED_REPLY,
@@ -229,13 +234,19 @@ impl Database {
         }
     }
 
-    pub async fn comparison_done(&self, table: &str) -> Result<(), Failure> {
-        self.note_comparison(vec![table], "done").await
+    /// Call it before the rows are read: what becomes owed after it is owed again.
+    pub async fn begin_comparison(&self, table: &str) -> Result<(), Failure> {
+        self.note_comparison(BEGUN_COMPARISON, vec![table], OWED).await?;
+        self.note_comparison(COMPARISON, vec![table], DONE).await
     }
 
-    async fn note_comparison(&self, tables: Vec<&str>, state: &str) -> Result<(), Failure> {
+    pub async fn comparison_done(&self, table: &str) -> Result<(), Failure> {
+        self.note_comparison(BEGUN_COMPARISON, vec![table], DONE).await
+    }
+
+    async fn note_comparison(&self, noun: &str, tables: Vec<&str>, state: &str) -> Result<(), Failure> {
         for table in tables {
-            let (noun, name, state) = (COMPARISON.to_owned(), table.to_owned(), state.to_owned());
+            let (noun, name, state) = (noun.to_owned(), table.to_owned(), state.to_owned());
             self.admin(Admin::PutTask { noun, name, state }).await?;
         }
         Ok(())
@@ -357,5 +368,33 @@ impl Database {
                 format!("`honeyflow init` does not read PostgreSQL yet; {}", super::POSTGRESQL_BY_HAND),
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use honeyflow_store_sqlite::{Options, SqliteStore};
+
+    use super::*;
+
+    /// A TRUNCATE while a comparison reads the rows is compared again; so is a comparison that a crash has ended.
+    #[tokio::test]
+    async fn ob_13_a_comparison_that_becomes_owed_during_another_is_not_lost() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("shop.db");
+        let store = SqliteStore::open(&Options { create: true, ..Options::new(&path, "shop") }).unwrap();
+        store.migrate().await.unwrap();
+        let catalogue = Catalogue::default();
+        let kind = Kind::Sqlite(SqliteDatabase { path, store: store.clone(), catalogue: catalogue.clone() });
+        let database = Database { store: Arc::new(store), catalogue, kind };
+        database.owe_comparison(vec!["book"]).await.unwrap();
+        database.begin_comparison("book").await.unwrap();
+        assert_eq!(database.owed_comparisons().await.unwrap(), ["book"], "it has not ended");
+        database.owe_comparison(vec!["book"]).await.unwrap();
+        database.comparison_done("book").await.unwrap();
+        assert_eq!(database.owed_comparisons().await.unwrap(), ["book"]);
+        database.begin_comparison("book").await.unwrap();
+        database.comparison_done("book").await.unwrap();
+        assert_eq!(database.owed_comparisons().await.unwrap(), [""; 0]);
     }
 }
