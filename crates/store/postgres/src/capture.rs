@@ -18,7 +18,7 @@ use honeyflow_store::{
 
 pub(crate) use install::TRIGGERS_OF_OURS;
 
-use found::{Found, Notes};
+use found::{CaptureState, Notes};
 use install::Work;
 
 use crate::{ADMIN_TIMEOUT, PostgresStore, codes, collision, driver::Error, outcome, session::with_timeout};
@@ -75,7 +75,7 @@ impl PostgresStore {
         Ok(changes)
     }
 
-    async fn find_captured(&self, wanted: &[CaptureTable], notes: Notes) -> Result<Found, Failure> {
+    async fn find_captured(&self, wanted: &[CaptureTable], notes: Notes) -> Result<CaptureState, Failure> {
         let failed = |error: Error| outcome::failure(&error, "look for changed triggers");
         let names: Vec<&str> = wanted.iter().map(|capture| capture.table.as_str()).collect();
         let mut reader = self.lanes.readers.take().await?.map_err(failed)?;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     fit,
-    found::{Found, FoundTable, Note},
+    found::{CaptureState, FoundTable, Note},
     trigger::{Texts, compared, texts},
 };
 
@@ -21,7 +21,7 @@ use super::{
 pub(super) const FUNCTION: &str = "function";
 const COLUMN_HEAD: &str = "column ";
 
-pub(super) fn report(wanted: &[CaptureTable], found: &Found) -> DriftReport {
+pub(super) fn report(wanted: &[CaptureTable], found: &CaptureState) -> DriftReport {
     let mut report = DriftReport { schema_unchanged: true, ..DriftReport::default() };
     for capture in wanted {
         match fit::fits(capture, found) {
@@ -38,7 +38,7 @@ pub(super) fn report(wanted: &[CaptureTable], found: &Found) -> DriftReport {
     report
 }
 
-fn compare(capture: &CaptureTable, table: &FoundTable, found: &Found, report: &mut DriftReport) {
+fn compare(capture: &CaptureTable, table: &FoundTable, found: &CaptureState, report: &mut DriftReport) {
     let texts = texts(capture, table, &found.schema);
     let now = note(capture, table, &texts);
     let noted = found.notes.get(&capture.table);

@@ -2,10 +2,10 @@
 
 use honeyflow_store::{CaptureTable, Columns, capture::Misfit};
 
-use super::found::{Found, FoundTable};
+use super::found::{CaptureState, FoundTable};
 
 /// Returns the table to capture, or all reasons why it cannot be captured.
-pub(super) fn fits<'a>(capture: &CaptureTable, found: &'a Found) -> Result<&'a FoundTable, Vec<Misfit>> {
+pub(super) fn fits<'a>(capture: &CaptureTable, found: &'a CaptureState) -> Result<&'a FoundTable, Vec<Misfit>> {
     let name = || capture.table.clone();
     let Some(table) = found.tables.get(&capture.table) else {
         return Err(vec![Misfit::MissingTable { table: name() }]);

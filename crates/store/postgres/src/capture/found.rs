@@ -15,7 +15,7 @@ use crate::{
 pub(super) const NOTE_HEAD: &str = "capture/";
 
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct CaptureState {
     /// The schema of Honeyflow's tables.
     pub schema: String,
     /// The tables that are to be captured, under the names of the configuration.
@@ -34,9 +34,9 @@ pub(crate) struct FoundTable {
     pub persistence: String,
     pub inherits: bool,
     pub columns: Vec<FoundColumn>,
-    /// Our triggers with what changes if anybody touches them.
+    /// Our triggers each with the version of its row in the catalogue.
     pub triggers: BTreeMap<String, String>,
-    /// The body of our function, and what changes if it is replaced.
+    /// The body of our function, and the version of its row in the catalogue.
     pub function: Option<(String, String)>,
 }
 
@@ -74,9 +74,10 @@ pub(crate) enum Notes {
     Leave,
 }
 
-pub(crate) async fn read(connection: &mut PgConnection, names: &[&str], notes: Notes) -> Result<Found, Error> {
+pub(crate) async fn read(connection: &mut PgConnection, names: &[&str], notes: Notes) -> Result<CaptureState, Error> {
     let answers = session::run(connection, query(names, notes)).await?;
-    let mut found = Found { schema: String::new(), tables: BTreeMap::new(), spare: Vec::new(), notes: BTreeMap::new() };
+    let mut found =
+        CaptureState { schema: String::new(), tables: BTreeMap::new(), spare: Vec::new(), notes: BTreeMap::new() };
     for row in answers.iter().flatten() {
         let (what, name) = (row::text(row, 0)?.unwrap_or_default(), row::text(row, 1)?.unwrap_or_default().to_owned());
         let value = row::text(row, 2)?.unwrap_or("null");

@@ -6,7 +6,7 @@ use honeyflow_store::{CaptureTable, capture::Changes};
 
 use super::{
     drift, fit,
-    found::{self, Found, FoundTable, NOTE_HEAD, Notes, SpareTable},
+    found::{self, CaptureState, FoundTable, NOTE_HEAD, Notes, SpareTable},
     trigger::{self, Texts, texts},
 };
 use crate::{
@@ -81,7 +81,7 @@ async fn put(connection: &mut PgConnection, capture: &CaptureTable) -> Result<Ch
     Ok(changes)
 }
 
-async fn find(connection: &mut PgConnection, capture: &CaptureTable) -> Result<Found, Error> {
+async fn find(connection: &mut PgConnection, capture: &CaptureTable) -> Result<CaptureState, Error> {
     found::read(connection, &[&capture.table], Notes::Read).await
 }
 
@@ -90,7 +90,7 @@ async fn find(connection: &mut PgConnection, capture: &CaptureTable) -> Result<F
 fn differences(
     capture: &CaptureTable,
     table: &FoundTable,
-    found: &Found,
+    found: &CaptureState,
     texts: &Texts,
     changes: &mut Changes,
 ) -> Vec<String> {

@@ -133,7 +133,9 @@ pub fn refuse_other_encodings(connection: &Connection, wanted: &[CaptureTable]) 
 
 fn exchange(transaction: &Transaction<'_>, triggers: &[Trigger], misfits: &[Misfit]) -> rusqlite::Result<Changes> {
     // Fail now if the outbox does not exist, not at the application's next statement.
-    transaction.execute_batch("select entity, entity_key, priority, format, payload, change, columns from honeyflow_outbox limit 0")?;
+    transaction.execute_batch(
+        "select entity, entity_key, priority, format, payload, change, columns from honeyflow_outbox limit 0",
+    )?;
     let mut changes = Changes::default();
     let present = installed(transaction)?;
     for InstalledTrigger { name, .. } in &present {
