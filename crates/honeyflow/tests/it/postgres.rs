@@ -175,6 +175,8 @@ fn ob_25_init_says_that_it_does_not_read_postgresql_yet() {
 #[test]
 fn ob_19_a_source_on_postgresql_is_uninstalled_and_installed_again() {
     let Some(shop) = Shop::new() else { return };
+    // Tables of the application, although their names begin like ours.
+    shop.psql("create table hive_inspection(id int); create table honeyflow_notes(id int)");
     let before = shop.catalogue();
     let node = Node::start(&shop.folder);
     let is_done =
@@ -240,4 +242,22 @@ fn ob_110_a_start_that_is_refused_queues_no_row() {
     assert_eq!(refused.code, 1, "{}", refused.err);
     assert!(refused.err.contains("error[another-node]"), "{}", refused.err);
     assert_eq!(events(), before, "{}", refused.err);
+}
+
+/// As after a crash between the rows and the position, or on a node that has read the position a moment too early.
+#[test]
+fn ob_98_a_fill_that_begins_twice_queues_each_row_once() {
+    let Some(shop) = Shop::new() else { return };
+    let node = Node::start(&shop.folder);
+    until(|| shop.folder.run(&["verify"]).code == 0 && shop.psql("select count(*) from honeyflow_outbox") == "0");
+    drop(node);
+    let events = || shop.psql("select last_value from pg_sequences where sequencename like 'honeyflow_outbox%'");
+    let before = events();
+    let position = "noun = 'reindex' and name = 'book/book'";
+    let begin = r#"{"after":null,"events":0,"done":false}"#;
+    let changed = shop.psql(&format!("update honeyflow_task set state = '{begin}' where {position} returning 1"));
+    assert_eq!(changed, "1");
+    let _node = Node::start(&shop.folder);
+    until(|| shop.psql(&format!("select state from honeyflow_task where {position}")).contains("\"done\":true"));
+    assert_eq!(events(), before);
 }
