@@ -45,7 +45,9 @@ impl KeyType {
             KeyType::Integer => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
             KeyType::Text | KeyType::Named(_) => true,
             KeyType::Uuid => is_uuid(text),
-            KeyType::Blob => text.len().is_multiple_of(2) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+            KeyType::Blob => {
+                text.len().is_multiple_of(2) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+            }
         }
     }
 }
