@@ -127,7 +127,8 @@ fn prepare(folder: &Path, seed: u64, runtime: &tokio::runtime::Runtime) -> Resul
             let source = OpenSource::open(&config, &config.sources[0]).await?;
             source.database.install(source.capture(), true).await?;
             let (entity, workflow) = (&source.bound[0].entity, &config.workflows[0].name);
-            Rows { database: &source.database, entity, workflow }.queue_all().await
+            let rows = Rows { database: &source.database, entity, workflow };
+            rows.queue_all(rows.position().await?).await
         })
         .map_err(|failure| failure.message)?;
     Ok(config)

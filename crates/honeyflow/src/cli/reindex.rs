@@ -153,7 +153,7 @@ async fn reindex_in_place(
     for workflow in workflows {
         let rows = Rows { database: &open.database, entity: &bound.entity, workflow };
         let Some(worker) = worker else {
-            events += rows.queue_all().await?;
+            events += rows.queue_all(rows.position().await?).await?;
             waiting += rows.waiting().await?;
             continue;
         };

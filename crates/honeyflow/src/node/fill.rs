@@ -7,7 +7,7 @@ use honeyflow_sink_tantivy::TantivySink;
 use honeyflow_workflow::{Definition, Requeue};
 
 use super::{
-    reindex::{self, Rows},
+    reindex::{self, Position, Rows},
     shape,
     source::OpenSource,
 };
@@ -31,13 +31,8 @@ pub async fn fill(config: &Config, open: &OpenSource) -> Result<(), Failure> {
         for workflow in filled(config, &bound.entity.name) {
             let (entity, workflow_name) = (&bound.entity, &workflow.name);
             let rows = Rows { database: &open.database, entity, workflow: workflow_name };
-            if !is_due(config, workflow, &rows).await? {
-                continue;
-            }
-            if rows.was_done().await? {
-                rows.forget().await?;
-            }
-            let events = rows.queue_all().await?;
+            let Some(position) = due(config, workflow, &rows).await? else { continue };
+            let events = rows.queue_all(position).await?;
             tracing::info!(entity = %entity.name, workflow = %workflow_name, events, "queued the rows that already existed");
         }
         reindex::note_filled(&open.database, &bound.entity).await?;
@@ -59,7 +54,7 @@ pub async fn expected_effects(
         for workflow in filled(config, &bound.entity.name) {
             let effects = existing::side_effects(workflow, &kinds, &config.sinks);
             let rows = Rows { database, entity: &bound.entity, workflow: &workflow.name };
-            if effects.is_empty() || (is_installed && !is_due(config, workflow, &rows).await?) {
+            if effects.is_empty() || (is_installed && due(config, workflow, &rows).await?.is_none()) {
                 continue;
             }
             let count = rows.count().await?;
@@ -91,11 +86,14 @@ pub fn reindexed<'a>(config: &'a Config, entity: &str) -> Vec<&'a Definition> {
     config.workflows.iter().filter(|workflow| workflow.is_reached(entity, Requeue::Again, &kinds)).collect()
 }
 
-async fn is_due(config: &Config, workflow: &Definition, rows: &Rows<'_>) -> Result<bool, Failure> {
-    if rows.was_done().await? {
-        return has_empty_sink(config, workflow).await;
-    }
-    Ok(!is_left_to_generations(config, workflow).await?)
+/// Returns the position at which a fill that is due begins.
+async fn due(config: &Config, workflow: &Definition, rows: &Rows<'_>) -> Result<Option<Position>, Failure> {
+    let position = rows.position().await?;
+    let is_due = match position.is_done() {
+        true => has_empty_sink(config, workflow).await?,
+        false => !is_left_to_generations(config, workflow).await?,
+    };
+    Ok(is_due.then_some(position))
 }
 
 /// Whether a sink of the workflow is missing or empty, for example after its folder was removed.

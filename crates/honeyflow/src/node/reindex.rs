@@ -6,10 +6,10 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use honeyflow_event::{Changes, Key, Kind, Name, PRIORITY_REINDEX, Priority};
+use honeyflow_event::{Changes, Key, Kind, Name, PRIORITY_REINDEX, Priority, document};
 use honeyflow_runtime::Failure;
 use honeyflow_source_outbox::Entity;
-use honeyflow_store::{Admin, AdminReply, NewEvent, Reply, Request, Store};
+use honeyflow_store::{Admin, AdminReply, Idempotency, NewEvent, Reply, Request, Store};
 use serde::{Deserialize, Serialize};
 
 use super::patience::Patience;
@@ -21,14 +21,36 @@ const WAITING_MAX: u64 = 20_000;
 /// A reindex that makes no progress for this long ends; the next one continues.
 const NO_PROGRESS_MAX: Duration = Duration::from_secs(10 * 60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long another node may take to store its position after a page.
+const OTHER_NODE_MAX: Duration = Duration::from_secs(5);
 /// The noun of the task that stores a position; its name is `entity/workflow`.
 const TASK_NOUN: &str = "reindex";
 
+/// How far the rows of an entity have been queued for a workflow.
 #[derive(Clone, Default, Serialize, Deserialize)]
-struct Position {
+pub struct Position {
     after: Option<String>,
     events: u64,
     done: bool,
+    /// Counts how often the rows were queued from the first one on.
+    #[serde(default)]
+    round: u32,
+}
+
+impl Position {
+    /// Whether every row has been queued at least once.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn next_round(&self) -> Position {
+        Position { round: self.round.wrapping_add(1), ..Position::default() }
+    }
+
+    fn is_further_than(&self, other: &Position) -> bool {
+        let more = self.done || self.events > other.events;
+        self.round > other.round || (self.round == other.round && more)
+    }
 }
 
 /// The position of an entity over all its workflows, as earlier releases stored it. Its task has the entity's name.
@@ -60,12 +82,25 @@ impl Rows<'_> {
     /// Stores an event for every row, not faster than they are processed and, with `rate`, at most that number of rows
     /// per second. `progress` receives the current state.
     pub async fn reindex(&self, rate: Option<NonZeroU32>, progress: impl FnMut(QueueProgress)) -> Result<u64, Failure> {
-        self.store_events(WAITING_MAX, rate, progress).await
+        let position = self.begin(self.position().await?).await?;
+        self.store_events(position, WAITING_MAX, rate, progress).await
     }
 
-    /// Stores all events without waiting, for use while no node processes them yet.
-    pub async fn queue_all(&self) -> Result<u64, Failure> {
-        self.store_events(u64::MAX, None, |_| {}).await
+    /// Stores all events without waiting, for use while no node processes them yet. Nodes that do so at the same time,
+    /// from the same position, store each page once.
+    pub async fn queue_all(&self, from: Position) -> Result<u64, Failure> {
+        let position = self.begin(from).await?;
+        self.store_events(position, u64::MAX, None, |_| {}).await
+    }
+
+    /// Begins again at the first row if every row has been queued.
+    async fn begin(&self, from: Position) -> Result<Position, Failure> {
+        if !from.done {
+            return Ok(from);
+        }
+        let position = from.next_round();
+        self.put(&position).await?;
+        Ok(position)
     }
 
     /// Counts the rows by their keys.
@@ -85,19 +120,15 @@ impl Rows<'_> {
         self.database.reindex_events(&self.entity.name, self.workflow).await
     }
 
-    /// Whether every row has been queued at least once.
-    pub async fn was_done(&self) -> Result<bool, Failure> {
-        Ok(self.position().await?.done)
-    }
-
     /// Records that the workflow has had none of the rows.
     pub async fn forget(&self) -> Result<(), Failure> {
-        self.put(&Position::default()).await
+        self.put(&self.position().await?.next_round()).await
     }
 
     /// Records that the workflow has had every row.
     pub async fn note_done(&self) -> Result<(), Failure> {
-        self.put(&Position { done: true, ..Position::default() }).await
+        let round = self.position().await?.round;
+        self.put(&Position { done: true, round, ..Position::default() }).await
     }
 
     /// Waits until these rows are processed. Returns the number that still wait after a long time without progress,
@@ -151,25 +182,23 @@ impl Rows<'_> {
 
     async fn store_events(
         &self,
+        mut position: Position,
         waiting_max: u64,
         rate: Option<NonZeroU32>,
         mut progress: impl FnMut(QueueProgress),
     ) -> Result<u64, Failure> {
-        let mut position = Some(self.position().await?).filter(|position| !position.done).unwrap_or_default();
         let page = rate.map_or(PAGE, |rate| PAGE.min(rate.get()));
-        loop {
+        // Another node may have queued the last rows meanwhile.
+        while !position.done {
             let began = tokio::time::Instant::now();
             if waiting_max < u64::MAX {
                 self.until_fewer_wait(waiting_max, position.events, &mut progress).await?;
             }
             let keys = self.keys(position.after.clone().map(Key::from), page).await?;
             let Some(last) = keys.last() else { break };
-            position.after = Some(last.to_string());
-            let rows = keys.len();
-            position.events += rows as u64;
-            let event = |key| event(self.entity, key, PRIORITY_REINDEX, self.workflow);
-            append(&self.database.store, keys.into_iter().map(event).collect()).await?;
-            self.put(&position).await?;
+            let (after, rows) = (Some(last.to_string()), keys.len());
+            let next = Position { after, events: position.events + rows as u64, ..position.clone() };
+            position = self.store_page(&position, next, keys).await?;
             if let Some(rate) = rate {
                 tokio::time::sleep(pause(rows, rate, began.elapsed())).await;
             }
@@ -179,11 +208,60 @@ impl Rows<'_> {
         Ok(position.events)
     }
 
+    /// Stores the events of one page and returns the position after it. A page that another node has stored, or this
+    /// one before a crash, is not stored again.
+    async fn store_page(&self, from: &Position, next: Position, keys: Vec<Key>) -> Result<Position, Failure> {
+        let store = &self.database.store;
+        let texts: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        let body_hash = document::hash(&texts.into());
+        let (round, after) = (from.round, from.after.as_deref().unwrap_or_default());
+        let key = format!("honeyflow: {TASK_NOUN}/{}/{round}/{after}", self.task_name());
+        let events: Vec<NewEvent> =
+            keys.into_iter().map(|key| event(self.entity, key, PRIORITY_REINDEX, self.workflow)).collect();
+        let idempotency = Some(Idempotency { key, body_hash });
+        let further = match store.call(Request::Append { events: events.clone(), idempotency }).await? {
+            Reply::Appended { repeated: false, .. } => None,
+            Reply::Appended { repeated: true, .. } => {
+                Some(self.position().await?).filter(|stored| stored.is_further_than(&next))
+            }
+            Reply::Conflict => {
+                let further = self.until_further_than(from).await?;
+                if further.is_none() {
+                    append(store, events).await?;
+                }
+                further
+            }
+            other => return Err(honeyflow_store::mismatched_reply(&other)),
+        };
+        if let Some(further) = further {
+            return Ok(further);
+        }
+        self.put(&next).await?;
+        Ok(next)
+    }
+
+    /// Waits until the node that has stored other rows after this position says how far it is. None if it does not, as
+    /// after a crash: the rows may then be queued twice, but none is left out.
+    async fn until_further_than(&self, from: &Position) -> Result<Option<Position>, Failure> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let stored = self.position().await?;
+            if stored.is_further_than(from) {
+                return Ok(Some(stored));
+            }
+            if begun.elapsed() > OTHER_NODE_MAX {
+                return Ok(None);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     fn task_name(&self) -> String {
         format!("{}/{}", self.entity.name, self.workflow)
     }
 
-    async fn position(&self) -> Result<Position, Failure> {
+    /// The stored position.
+    pub async fn position(&self) -> Result<Position, Failure> {
         let store = &self.database.store;
         match task(store, &self.task_name()).await? {
             Some(state) => Ok(serde_json::from_str(&state).unwrap_or_default()),
@@ -300,6 +378,66 @@ pub fn misplaced() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{config, node::source::OpenSource, registry};
+
+    const FILE: &str = r#"
+        [source.shop]
+        url = "sqlite:shop.db"
+        [entity.book]
+        source = "shop"
+        key = ["id"]
+        document = "select id from book where id in $keys"
+    "#;
+
+    /// Two nodes that have read the same position, on one file as on one server.
+    #[tokio::test]
+    async fn ob_114_nodes_that_fill_at_the_same_time_queue_each_row_once() {
+        let home = tempfile::tempdir().unwrap();
+        let shop = rusqlite::Connection::open(home.path().join("shop.db")).unwrap();
+        shop.execute_batch("create table book(id integer primary key);").unwrap();
+        let insert = |from, to| {
+            let rows = "insert into book with recursive n(i) as (values(?1) union all select i + 1 from n where i < ?2)
+                        select i from n";
+            shop.execute(rows, [from, to]).unwrap();
+        };
+        let queued =
+            || shop.query_row("select count(*) from honeyflow_outbox", [], |row| row.get::<_, i64>(0)).unwrap();
+        insert(1, 2500);
+        let file = home.path().join("honeyflow.toml");
+        let Ok(loaded) = config::parse(&file, FILE.to_owned(), &registry::kinds()) else { panic!("no TOML") };
+        let problems = format!("{:?}", loaded.problems);
+        let config = loaded.config.expect(&problems);
+        let open = OpenSource::open(&config, &config.sources[0]).await.unwrap();
+        open.database.install(Vec::new(), false).await.unwrap();
+        let workflow = Name::from("book");
+        let rows = Rows { database: &open.database, entity: &open.bound[0].entity, workflow: &workflow };
+
+        let before = rows.position().await.unwrap();
+        let (one, other) = tokio::join!(rows.queue_all(before.clone()), rows.queue_all(before.clone()));
+        assert_eq!((one.unwrap(), other.unwrap(), queued()), (2500, 2500, 2500));
+        rows.queue_all(before.clone()).await.unwrap();
+        assert_eq!(queued(), 2500, "it had read the position before the fill, and comes late");
+        // The node ended after it had stored the first page, and before it noted that.
+        rows.put(&before).await.unwrap();
+        rows.queue_all(rows.position().await.unwrap()).await.unwrap();
+        assert_eq!(queued(), 2500);
+
+        let done = rows.position().await.unwrap();
+        assert!(done.is_done());
+        rows.queue_all(done.clone()).await.unwrap();
+        assert_eq!(queued(), 5000, "the next round");
+        // This node reads other pages.
+        shop.execute("delete from book where id = 7", []).unwrap();
+        rows.queue_all(done.next_round()).await.unwrap();
+        assert_eq!(queued(), 5000);
+        // Other pages after a crash: rows are queued twice, and none is left out.
+        rows.put(&done.next_round()).await.unwrap();
+        insert(3000, 3000);
+        rows.queue_all(done.next_round()).await.unwrap();
+        let new = "select count(*) from honeyflow_outbox where entity_key = '3000'";
+        assert_eq!(shop.query_row(new, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+        assert!(rows.position().await.unwrap().is_done() && queued() > 5000);
+    }
 
     #[test]
     fn ob_76_no_more_rows_are_stored_in_a_second_than_allowed() {

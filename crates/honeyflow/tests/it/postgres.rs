@@ -246,7 +246,7 @@ fn ob_110_a_start_that_is_refused_queues_no_row() {
 
 /// As after a crash between the rows and the position, or on a node that has read the position a moment too early.
 #[test]
-fn ob_98_a_fill_that_begins_twice_queues_each_row_once() {
+fn ob_114_a_fill_that_begins_twice_queues_each_row_once() {
     let Some(shop) = Shop::new() else { return };
     let node = Node::start(&shop.folder);
     until(|| shop.folder.run(&["verify"]).code == 0 && shop.psql("select count(*) from honeyflow_outbox") == "0");
