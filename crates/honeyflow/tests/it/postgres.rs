@@ -261,3 +261,15 @@ fn ob_114_a_fill_that_begins_twice_queues_each_row_once() {
     until(|| shop.psql(&format!("select state from honeyflow_task where {position}")).contains("\"done\":true"));
     assert_eq!(events(), before);
 }
+
+/// The look for other nodes comes after the node has left the hive: it does not find itself.
+#[test]
+fn ob_110_a_reload_does_not_refuse_its_own_node() {
+    let Some(shop) = Shop::new() else { return };
+    let _node = Node::start(&shop.folder);
+    until(|| shop.folder.run(&["verify"]).code == 0);
+    shop.folder.write("honeyflow.toml", &CONFIG.replace("[node]\n", "[node]\nname = \"renamed\"\n"));
+    until(|| shop.psql("select count(*) from hive_node where name = 'renamed'") == "1");
+    shop.psql("insert into book values (3, 'Wax')");
+    until(|| shop.folder.run(&["search", "book", "wax"]).out.contains("Wax"));
+}
