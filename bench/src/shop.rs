@@ -10,7 +10,12 @@ use std::{
 use honeyflow::{
     config::Config,
     demo::{self, dice::Dice, shop},
-    node::{Node, Options, Running, reindex::Rows, source::OpenSource, surface},
+    node::{
+        Node, Options, Running,
+        reindex::{Position, Rows},
+        source::OpenSource,
+        surface,
+    },
 };
 use honeyflow_engine::shell::Service;
 use rusqlite::{Connection, params};
@@ -54,7 +59,7 @@ impl Shop {
         let (node, service) = Node::open(&shop.config, &Options::default()).await?;
         let source = &node.sources[0];
         let (entity, workflow) = (&source.bound[0].entity, &shop.config.workflows[0].name);
-        Rows { database: &source.database, entity, workflow }.queue_all().await?;
+        Rows { database: &source.database, entity, workflow }.queue_all(Position::default()).await?;
         let mut running = run(&node, &shop.config, service)?;
         shop.wait_until_empty()?;
         node.drain(&mut running, Duration::from_secs(10)).await;
