@@ -157,7 +157,8 @@ fn installation(source: &OpenSource) -> String {
 async fn restore(config: &Config, source: &OpenSource) -> Result<(), Fault> {
     let database = &source.database;
     if database.is_in_use() {
-        return Ok(());
+        // A node of an earlier version goes on beside the new columns, and this one finds them when it takes over.
+        return Ok(database.migrate().await?);
     }
     // Looked at before the migration, which changes the schema: so our own change is not taken for the application's.
     let drift = database.drift(source.capture()).await?;

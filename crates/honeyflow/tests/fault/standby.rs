@@ -172,3 +172,37 @@ fn hv_32_the_hive_of_a_file_is_listed_and_shown() {
     let shown = &shop.ask(&["hive", "show"])[0];
     assert_eq!((shown["alive"].as_u64(), shown["queen"].is_null()), (Some(0), true), "{shown}");
 }
+
+/// F55: a standby of a new version may take over from a node of an earlier one at any time.
+#[test]
+fn f55_a_standby_migrates_the_tables_while_the_first_node_still_works() {
+    let (shop, scripted) = calling_shop(3);
+    let first = shop.start();
+    shop.until_quiet(&first);
+    let database = shop.database();
+    let names = |query: &str| -> Vec<String> {
+        let mut found = database.prepare(query).expect("SQL");
+        found.query_map([], |row| row.get(0)).expect("names").collect::<Result<_, _>>().expect("names")
+    };
+    let mut earlier = "begin immediate;".to_owned();
+    for trigger in names("select name from sqlite_master where type = 'trigger'") {
+        earlier.push_str(&format!("drop trigger \"{trigger}\";"));
+    }
+    for table in ["outbox", "parked", "signal"] {
+        earlier.push_str(&format!("alter table honeyflow_{table} drop column change;"));
+        earlier.push_str(&format!("alter table honeyflow_{table} drop column columns;"));
+    }
+    shop.sql(&(earlier + "update honeyflow_meta set value = '1' where name = 'schema'; commit;"));
+    let second = second(&shop);
+    wait::until("the tables are migrated", || {
+        (shop.number("select cast(value as integer) from honeyflow_meta where name = 'schema'") > 1).then_some(())
+    });
+    first.kill();
+    wait::until("the triggers are back", || {
+        (shop.number("select count(*) from sqlite_master where type = 'trigger'") > 0).then_some(())
+    });
+    shop.sql("update book set title = 'after'");
+    wait::until("the changes are told", || (titled(&scripted, "/after") == 3).then_some(()));
+    shop.until_quiet(&second);
+    second.stop();
+}
