@@ -3,8 +3,8 @@
 //!
 //! - The function runs with the rights of its owner, so the application needs none. Its search path is fixed, and its
 //!   expressions do not depend on the session's settings.
-//! - The UPDATE trigger compares in its WHEN clause, bytewise and with NULL equal to NULL: an update of unused columns
-//!   never enters the function.
+//! - The UPDATE trigger compares in its WHEN clause, with NULL equal to NULL: an update of unused columns never enters
+//!   the function.
 
 use honeyflow_event::{Changes, document};
 use honeyflow_store::{CaptureTable, Columns};
@@ -104,14 +104,33 @@ pub(super) fn compared<'a>(capture: &CaptureTable, table: &'a FoundTable) -> Vec
     stored.filter(|column| all || is_named(column)).collect()
 }
 
-/// Null-safe and bytewise: right for types without equality, and for values that are equal but read differently.
+/// Returns the condition that one of the columns differs. It is null-safe, and tells values apart that are equal but read
+/// differently. A dump of the database writes it in a form that can be restored, which it does not for a comparison of
+/// records.
 fn changed(columns: &[&FoundColumn]) -> String {
-    let side = |row: &str| {
-        let values: Vec<String> =
-            columns.iter().map(|column| format!("{row}.{}", literal::name(&column.name))).collect();
-        format!("row({})::record", values.join(", "))
+    let differs = |column: &&FoundColumn| {
+        let side = |row: &str| {
+            let value = format!("{row}.{}", literal::name(&column.name));
+            match column.kind.as_str() {
+                "smallint"
+                | "integer"
+                | "bigint"
+                | "boolean"
+                | "uuid"
+                | "bytea"
+                | "real"
+                | "double precision"
+                | "date"
+                | "timestamp without time zone"
+                | "timestamp with time zone" => value,
+                "text" | "character varying" => format!("{value} collate \"C\""),
+                // Types without equality, and those for which 1.0 is 1.00, or Foo is foo.
+                _ => format!("{value}::text collate \"C\""),
+            }
+        };
+        format!("({}) is distinct from ({})", side("old"), side("new"))
     };
-    format!("{} operator(pg_catalog.*<>) {}", side("old"), side("new"))
+    columns.iter().map(differs).collect::<Vec<_>>().join(" or ")
 }
 
 struct Body<'a> {
