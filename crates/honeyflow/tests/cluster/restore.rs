@@ -39,7 +39,11 @@ fn hv_23_after_a_restore_no_node_takes_a_lease_until_it_is_accepted() {
     shop.change("held", "true");
     let minted = "kind in ('taken', 'handed-over')";
     assert_eq!(shop.number(&format!("select count(*) from hive_event where {minted} and version > {version}")), 0);
-    assert_eq!(shop.number("select count(distinct entity_key) from honeyflow_outbox"), 60, "no node processes the events");
+    assert_eq!(
+        shop.number("select count(distinct entity_key) from honeyflow_outbox"),
+        60,
+        "no node processes the events"
+    );
     assert_ne!(shop.run("b", &["hive", "accept-restore"]).code, 0, "without a terminal it needs --yes");
     until_it_holds_no_lease(&a);
     let accepted = shop.ask("b", &["hive", "accept-restore", "--yes"]);
