@@ -66,7 +66,7 @@ fn ob_99_a_row_that_cannot_be_loaded_is_named() {
     assert!(ran.out.contains("  1 repaired\n") && ran.out.contains("  1 not repaired\n"), "{}", ran.out);
     assert_eq!(shop.documents("book")["4"]["title"], "Behind our back");
     let node = shop.start();
-    shop.sql("update book set title = 'Mended' where id = 2; delete from honeyflow_outbox;");
+    shop.sql("begin immediate; update book set title = 'Mended' where id = 2; delete from honeyflow_outbox; commit;");
     assert!(shop.run_well(&["verify", "--repair"]).out.contains("  1 repaired\n"));
     shop.assert_equal();
     drop(node);
